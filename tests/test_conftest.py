@@ -53,7 +53,7 @@ def run(folder: Path, **environ: str) -> str:
     return done.stdout
 
 
-def test_missing_references_are_deselected_and_named(tmp_path: Path):
+def test_missing_references_are_deselected_and_named(tmp_path):
     said = run(tmp_path)
     assert "1 passed, 1 skipped, 2 deselected" in said
     assert "1 tests compare with no_such_package_at_all" in said
@@ -62,5 +62,5 @@ def test_missing_references_are_deselected_and_named(tmp_path: Path):
     assert "set CREDITRL_TEST_DATA" in said
 
 
-def test_real_data_are_used_where_they_are(tmp_path: Path):
+def test_real_data_are_used_where_they_are(tmp_path):
     assert "2 passed, 2 deselected" in run(tmp_path, CREDITRL_TEST_DATA=str(tmp_path))

@@ -9,7 +9,6 @@ import tarfile
 import tracemalloc
 import zipfile
 from functools import partial
-from pathlib import Path
 
 import pytest
 import zstandard
@@ -46,7 +45,7 @@ def test_a_packed_file_is_read_as_far_as_it_may_be_large(ending, pack, counted):
     assert counted() < MOST
 
 
-def test_a_bomb_among_sotopias_data_is_one_line(tmp_path: Path, monkeypatch):
+def test_a_bomb_among_sotopias_data_is_one_line(tmp_path, monkeypatch):
     (tmp_path / "agent_profiles.jsonl.gz").write_bytes(gzip.compress(b" " * (2 << 20)))
     monkeypatch.setattr(unpack.read_packed, "__defaults__", (1 << 20,))
     with pytest.raises(DataError, match="agent_profiles.jsonl.gz: cannot be read"):
@@ -54,7 +53,7 @@ def test_a_bomb_among_sotopias_data_is_one_line(tmp_path: Path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar.xz"])
-def test_a_bomb_among_virtualhomes_data_is_one_line(tmp_path: Path, kind, counted):
+def test_a_bomb_among_virtualhomes_data_is_one_line(tmp_path, kind, counted):
     archive = tmp_path / f"programs.{kind}"
     if kind == "zip":
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
@@ -70,7 +69,7 @@ def test_a_bomb_among_virtualhomes_data_is_one_line(tmp_path: Path, kind, counte
     assert counted() < MOST
 
 
-def test_a_bomb_in_a_store_of_episodes_is_damage(tmp_path: Path, monkeypatch, counted):
+def test_a_bomb_in_a_store_of_episodes_is_damage(tmp_path, monkeypatch, counted):
     monkeypatch.setattr(store_module, "_MOST_FRAME", 1 << 20)
     (tmp_path / "update-000000-0.jsonl.zst").write_bytes(
         zstandard.ZstdCompressor(level=1, write_checksum=True).compress(LARGE)

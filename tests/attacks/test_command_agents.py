@@ -47,7 +47,7 @@ time.sleep(300)
 
 
 @pytest.fixture
-def born(tmp_path: Path) -> Path:
+def born(tmp_path) -> Path:
     """Where programs note their process numbers."""
     folder = tmp_path / "born"
     folder.mkdir()

@@ -6,7 +6,6 @@ import json
 import pickle
 import random
 import shutil
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -36,7 +35,7 @@ def flipped(data: bytes, rng: random.Random) -> bytes:
     return data[: place // 8] + changed + data[place // 8 + 1 :]
 
 
-def test_300_flipped_bits_of_a_checkpoint_are_all_found(tmp_path: Path) -> None:
+def test_300_flipped_bits_of_a_checkpoint_are_all_found(tmp_path):
     path = save_checkpoint(tmp_path, 7, STATE, META, 2)
     files = {name: (path / name).read_bytes() for name in ("state.pt", "checkpoint.json")}
     rng = random.Random(0)
@@ -56,14 +55,14 @@ def test_300_flipped_bits_of_a_checkpoint_are_all_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("meta", ["[]", "3", "null", '"x"', "[" * 100_000, "{}", '{"format": 1}'])
-def test_a_manifest_of_another_kind_is_one_error(tmp_path: Path, meta: str) -> None:
+def test_a_manifest_of_another_kind_is_one_error(tmp_path, meta):
     path = save_checkpoint(tmp_path, 1, STATE, META, 1)
     (path / "checkpoint.json").write_text(meta)
     with pytest.raises(CheckpointError):
         load_checkpoint(path, {})
 
 
-def test_a_checkpoint_of_before_digests_is_read(tmp_path: Path) -> None:
+def test_a_checkpoint_of_before_digests_is_read(tmp_path):
     path = save_checkpoint(tmp_path, 1, STATE, META, 1)
     meta = json.loads((path / "checkpoint.json").read_text())
     del meta["sha256"], meta["self"]
@@ -71,7 +70,7 @@ def test_a_checkpoint_of_before_digests_is_read(tmp_path: Path) -> None:
     assert load_checkpoint(path, META)[0]["turns"] == 12
 
 
-def test_what_kills_leave_is_removed_and_pushes_no_checkpoint_out(tmp_path: Path) -> None:
+def test_what_kills_leave_is_removed_and_pushes_no_checkpoint_out(tmp_path):
     save_checkpoint(tmp_path, 1, STATE, META, 2)
     (tmp_path / "update_000002").mkdir()
     (tmp_path / ".partial_000003").mkdir()
@@ -82,9 +81,7 @@ def test_what_kills_leave_is_removed_and_pushes_no_checkpoint_out(tmp_path: Path
     assert newest is not None and newest.name == "update_000004"
 
 
-def test_a_checkpoint_that_cannot_be_written_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     save_checkpoint(tmp_path, 1, STATE, META, 1)
 
     def full(*_: object, **__: object) -> None:
@@ -97,7 +94,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_nothing(
 
 
 @pytest.mark.parametrize("name", ENVS)
-def test_600_flipped_bits_of_a_snapshot_are_all_found(name: str) -> None:
+def test_600_flipped_bits_of_a_snapshot_are_all_found(name):
     env = gym.make(f"CreditRL/{name}-v0")
     env.reset(seed=3)
     saved = creditrl.snapshot(env)
@@ -117,7 +114,7 @@ def test_600_flipped_bits_of_a_snapshot_are_all_found(name: str) -> None:
     creditrl.restore(env, pickle.loads(whole))
 
 
-def test_a_snapshots_digest_is_compared() -> None:
+def test_a_snapshots_digest_is_compared():
     env = gym.make("CreditRL/VisualSokoban-v0")
     env.reset(seed=3)
     make, (packed, digest) = creditrl.snapshot(env).__reduce__()
@@ -125,7 +122,7 @@ def test_a_snapshots_digest_is_compared() -> None:
         make(packed, bytes(len(digest)))
 
 
-def test_flipped_weights_of_a_saved_policy_are_found(tmp_path: Path) -> None:
+def test_flipped_weights_of_a_saved_policy_are_found(tmp_path):
     shape = SmallPolicyConfig(layers=1, hidden=16, heads=2)
     Policy.small(shape, build_tokenizer(["up", "down"])).save(tmp_path / "policy")
     Policy.load(tmp_path / "policy", device="cpu")
@@ -143,7 +140,7 @@ def test_flipped_weights_of_a_saved_policy_are_found(tmp_path: Path) -> None:
     assert len((tmp_path / "policy" / "SHA256SUMS").read_text().splitlines()) == 1
 
 
-def test_flipped_bits_of_sealed_episodes_and_columns_are_found(tmp_path: Path) -> None:
+def test_flipped_bits_of_sealed_episodes_and_columns_are_found(tmp_path):
     env_id = "CreditRL/VisualSokoban-v0"
     turns = tuple(Turn(f"room {i}", "up", "up", 0.25 * i) for i in range(40))
     task = Task("easy/train/17", "easy", "train", 17, "Push every box.", 5.0)

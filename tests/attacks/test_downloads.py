@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -49,7 +48,7 @@ def serving(*answers: bytes, endless: bool = False) -> Iterator[tuple[str, list[
     thread.join(10)
 
 
-def test_a_body_without_end_stops_at_the_size_that_is_known(tmp_path: Path):
+def test_a_body_without_end_stops_at_the_size_that_is_known(tmp_path):
     with serving(b"HTTP/1.0 200 OK\r\n\r\n", endless=True) as (url, sent):
         with pytest.raises(DataError, match="sends more than the 100,000 bytes of the file"):
             download(url, tmp_path / "file", size=100_000, **FAST)
@@ -57,7 +56,7 @@ def test_a_body_without_end_stops_at_the_size_that_is_known(tmp_path: Path):
     assert sent[0] < 64 << 20
 
 
-def test_a_chunked_body_without_end_stops_there_too(tmp_path: Path):
+def test_a_chunked_body_without_end_stops_there_too(tmp_path):
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n"
     with serving(head, endless=True) as (url, sent):
         with pytest.raises(DataError, match="sends more than"):
@@ -65,7 +64,7 @@ def test_a_chunked_body_without_end_stops_there_too(tmp_path: Path):
     assert sent[0] < 64 << 20
 
 
-def test_a_body_that_ends_too_early_is_asked_for_again(tmp_path: Path):
+def test_a_body_that_ends_too_early_is_asked_for_again(tmp_path):
     head = b'HTTP/1.0 200 OK\r\nETag: "a"\r\n\r\n'
     digest = hashlib.sha256(BODY).hexdigest()
     with serving(head + BODY[:100_000], head + BODY) as (url, _):
@@ -84,7 +83,7 @@ def test_a_body_that_ends_too_early_is_asked_for_again(tmp_path: Path):
     ],
 )
 @pytest.mark.parametrize("status", [b"200 OK", b"206 Partial Content"])
-def test_sizes_that_are_none_are_one_line_or_are_not_believed(tmp_path: Path, header, status):
+def test_sizes_that_are_none_are_one_line_or_are_not_believed(tmp_path, header, status):
     answer = b"HTTP/1.0 " + status + b"\r\n" + header + b"\r\n\r\n" + BODY
     with serving(answer, answer) as (url, _):
         try:

@@ -42,7 +42,7 @@ UNITS = (
 
 
 @pytest.mark.slow
-def test_every_expression_takes_linear_time_on_pumped_text() -> None:
+def test_every_expression_takes_linear_time_on_pumped_text():
     found = expressions.expressions()
     assert len(found) > 100
     slow = [told for told in map(expressions.slowness, found) if told]
@@ -50,7 +50,7 @@ def test_every_expression_takes_linear_time_on_pumped_text() -> None:
 
 
 @pytest.mark.slow
-def test_the_sweep_finds_what_is_quadratic() -> None:
+def test_the_sweep_finds_what_is_quadratic():
     for pattern in (r"\s*x", r"\[(.*?)\]", r"(a+)b", r"<\s*/?\s*b"):
         assert expressions.slowness(expressions.of_text(pattern)), pattern
 
@@ -76,7 +76,7 @@ READERS: dict[str, Callable[[str], object]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_replies_are_read_in_linear_time(reader: str) -> None:
+def test_replies_are_read_in_linear_time(reader):
     slow = {
         unit: told
         for unit in UNITS
@@ -86,7 +86,7 @@ def test_replies_are_read_in_linear_time(reader: str) -> None:
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_a_long_action_costs_what_its_cut_form_costs(name: str) -> None:
+def test_a_long_action_costs_what_its_cut_form_costs(name):
     env = gym.make(f"CreditRL/{name}-v0", disable_env_checker=True)
     longest = ENVIRONMENTS[name]
     assert env.action_space.max_length == longest

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from creditrl.view.pictures import PictureStore
 
 LONG = ["x" * 250, "x" * 9**5, "é" * 90, "a/../" * 99, "." * 300, "\ud800" * 80, "%" * 200]
 
 
-def test_pictures_of_episodes_of_any_name_are_kept_apart(tmp_path: Path):
+def test_pictures_of_episodes_of_any_name_are_kept_apart(tmp_path):
     store = PictureStore(tmp_path / "pictures")
     names = ["", ".", "..", "a/b", "%", *LONG, *(name + "y" for name in LONG)]
     assert not any(store.has(1, name, 0) for name in names)
@@ -20,6 +18,6 @@ def test_pictures_of_episodes_of_any_name_are_kept_apart(tmp_path: Path):
         assert store.has(1, name, 0) and store.read(1, name, 0) == f"picture {i}".encode()
 
 
-def test_short_ids_keep_their_folders(tmp_path: Path):
+def test_short_ids_keep_their_folders(tmp_path):
     kept = PictureStore(tmp_path).write(3, "eval/7", 2, b"p")
     assert kept == tmp_path / "update-000003" / "eval%2F7" / "0002.png"

@@ -36,7 +36,7 @@ PLUGIN = "import pathlib\npathlib.Path({ran!r}).touch()\n"
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory) -> Path:
     """A finished run."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     assert run(["train", *SMALL, "--run.folder", str(folder)]) == 0
@@ -44,13 +44,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def copied(trained: Path, tmp_path: Path) -> Path:
+def copied(trained, tmp_path) -> Path:
     """A copy of it, to be spoiled."""
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 @pytest.fixture
-def trap(copied: Path, tmp_path: Path) -> tuple[Path, Path, Path]:
+def trap(copied, tmp_path) -> tuple[Path, Path, Path]:
     """(a run whose config names a plugin, the plugin, the file that it makes when it is run)."""
     plugin, ran = tmp_path / "trap.py", tmp_path / "ran"
     plugin.write_text(PLUGIN.format(ran=str(ran)))

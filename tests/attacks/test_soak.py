@@ -7,7 +7,7 @@ import soak
 
 
 @pytest.mark.slow
-def test_honest_clients_are_served_among_hostile_ones() -> None:
+def test_honest_clients_are_served_among_hostile_ones():
     found = soak.soak(6.0)
     assert len(found.attacks) == 17
     assert not [status for status in found.answers if status >= 500]

@@ -28,7 +28,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "results" / "baselines.md"
 COMMITTED = read_baselines()
 
 
-def test_there_is_a_row_for_every_environment_and_agent() -> None:
+def test_there_is_a_row_for_every_environment_and_agent():
     assert set(COMMITTED) == {(env, agent) for env in listings() for agent in AGENTS}
     assert len(COMMITTED) == 15 and set(POLICIES) == set(listings())
     for row in COMMITTED.values():
@@ -38,12 +38,12 @@ def test_there_is_a_row_for_every_environment_and_agent() -> None:
         assert all(command.startswith("creditrl ") for command in row.made_by)
 
 
-def test_all_agents_of_an_environment_played_the_same_tasks() -> None:
+def test_all_agents_of_an_environment_played_the_same_tasks():
     for env in listings():
         assert len({COMMITTED[env, agent].task_set for agent in AGENTS}) == 1
 
 
-def test_the_commands_of_small_policies_are_those_of_the_recipes() -> None:
+def test_the_commands_of_small_policies_are_those_of_the_recipes():
     for env, recipe in POLICIES.items():
         train, play = COMMITTED[env, "small policy"].made_by
         assert train.split() == ["creditrl", "train", *recipe.train]
@@ -51,13 +51,13 @@ def test_the_commands_of_small_policies_are_those_of_the_recipes() -> None:
 
 
 @pytest.mark.parametrize("env", list(listings()))
-def test_random_actions_and_the_expert_are_recomputed_exactly(env: str) -> None:
+def test_random_actions_and_the_expert_are_recomputed_exactly(env):
     listing = listings([env])[env]
     rows = [measure_agent(env, listing, agent) for agent in ("random", "expert")]
     assert differences(rows, COMMITTED) == []
 
 
-def test_the_command_of_a_row_gives_its_figures(tmp_path: Path) -> None:
+def test_the_command_of_a_row_gives_its_figures(tmp_path):
     row = COMMITTED["VisualSokoban", "random"]
     (command,) = row.made_by
     assert run([*command.split()[1:], "--out", str(tmp_path / "mine"), "--no-keep-episodes"]) == 0
@@ -67,7 +67,7 @@ def test_the_command_of_a_row_gives_its_figures(tmp_path: Path) -> None:
     assert (found["overall"]["success"]["value"], found["task_set"]) == (row.success, row.task_set)
 
 
-def test_the_page_shows_the_table() -> None:
+def test_the_page_shows_the_table():
     text = PAGE.read_text("utf-8")
     assert put_into_page(text, COMMITTED) == text
     with pytest.raises(DataError, match="no place for the table"):
@@ -83,7 +83,7 @@ def made(**fields: object) -> Row:
     return Row(**{**given, **fields})  # type: ignore[arg-type]
 
 
-def test_a_figure_that_differs_is_named() -> None:
+def test_a_figure_that_differs_is_named():
     known = {made().key: made()}
     assert differences([made()], known) == []
     assert differences([made(turns=12.250001)], known) == [
@@ -92,7 +92,7 @@ def test_a_figure_that_differs_is_named() -> None:
     assert differences([made(env="WebShop")], known) == ["WebShop, random: it is not in the table."]
 
 
-def test_a_table_is_written_and_read(tmp_path: Path) -> None:
+def test_a_table_is_written_and_read(tmp_path):
     expert = made(agent="expert", success=1.0)
     rows = {row.key: row for row in (expert, made())}
     assert read_baselines(write_baselines(tmp_path / "b.json", rows)) == rows
@@ -105,9 +105,7 @@ def test_a_table_is_written_and_read(tmp_path: Path) -> None:
         read_baselines(tmp_path / "b.json")
 
 
-def test_the_command_says_where_the_table_is_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_says_where_the_table_is_wrong(tmp_path, monkeypatch, capsys):
     row = COMMITTED["VisualSokoban", "random"]
     wrong = {**COMMITTED, row.key: replace(row, success=0.5)}
     monkeypatch.setattr("creditrl.bench.baselines.read_baselines", lambda: wrong)
@@ -115,9 +113,7 @@ def test_the_command_says_where_the_table_is_wrong(
     assert "VisualSokoban, random: success is 0.17, the table says 0.5." in capsys.readouterr().out
 
 
-def test_a_page_without_a_place_is_told_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_without_a_place_is_told_before_anything_is_measured(tmp_path, monkeypatch, capsys):
     def measured(*_: object) -> Row:
         raise AssertionError("measured")
 
@@ -130,9 +126,7 @@ def test_a_page_without_a_place_is_told_before_anything_is_measured(
     assert "no place for the table" in capsys.readouterr().err
 
 
-def test_a_tiny_policy_is_not_taken_for_the_whole_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tiny_policy_is_not_taken_for_the_whole_one(tmp_path, monkeypatch):
     said: list[list[str]] = []
 
     def command(words: list[str], say: object) -> None:
@@ -158,9 +152,7 @@ def test_a_tiny_policy_is_not_taken_for_the_whole_one(
 
 
 @pytest.mark.slow
-def test_a_small_policy_is_made_on_a_tiny_budget(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_small_policy_is_made_on_a_tiny_budget(tmp_path, capsys):
     folder, file = str(tmp_path / "runs"), str(tmp_path / "b.json")
     words = ["bench", "baselines", "--envs", "SOTOPIA", "--train", "--tiny", "--folder", folder]
     assert run([*words, "--json", file]) == 0

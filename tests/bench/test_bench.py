@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +16,8 @@ from creditrl.measure import Contest, Figures, one_core, run_rounds
 
 @pytest.mark.slow
 def test_bench_envs_prints_a_table_writes_json_and_names_what_is_not_installed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, capsys, monkeypatch
+):
     import creditrl.envs.alfworld.bench as alfworld_bench
     import creditrl.envs.sokoban.bench as sokoban_bench
     import creditrl.measure as measure
@@ -53,7 +52,7 @@ def test_bench_envs_prints_a_table_writes_json_and_names_what_is_not_installed(
         assert len(ours["rounds"]) == 2
 
 
-def test_bench_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_never_overwrites(tmp_path, capsys):
     path = tmp_path / "bench.json"
     path.write_text("mine")
     assert run(["bench", "envs", "--tiny", "--json", str(path)]) == 2
@@ -63,7 +62,7 @@ def test_bench_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.reference("gym_sokoban")
 @pytest.mark.reference("textworld")
-def test_upstream_is_measured_in_the_same_run(tmp_path: Path) -> None:
+def test_upstream_is_measured_in_the_same_run(tmp_path):
     path = tmp_path / "bench.json"
     assert run(["bench", "envs", "--tiny", "--rounds", "1", "--json", str(path)]) == 0
     measured = json.loads(path.read_text("utf-8"))["measured"]
@@ -75,7 +74,7 @@ def test_upstream_is_measured_in_the_same_run(tmp_path: Path) -> None:
         assert ("theirs" in entry) != name.startswith(("fresh", "snapshot")), name
 
 
-def test_the_sides_take_turns() -> None:
+def test_the_sides_take_turns():
     order: list[str] = []
 
     def side(name: str) -> Contest:
@@ -96,14 +95,14 @@ def test_the_sides_take_turns() -> None:
     assert len(figures["a"]["ours"].samples) == 6
 
 
-def test_figures_are_those_of_the_rounds() -> None:
+def test_figures_are_those_of_the_rounds():
     found = Figures([1.0, 5.0, 2.0], [1.0] * 95 + [9.0] * 5).to_json()
     assert (found["min"], found["median"], found["max"]) == (1.0, 2.0, 5.0)
     assert found["p95_of_samples"] == pytest.approx(1.4)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system pins no process")
-def test_one_core_means_one_core_and_gives_back() -> None:
+def test_one_core_means_one_core_and_gives_back():
     before = os.sched_getaffinity(0)
     with one_core():
         assert len(os.sched_getaffinity(0)) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +24,7 @@ MADE = {
 }
 
 
-def test_a_row_says_what_came_of_a_recipe() -> None:
+def test_a_row_says_what_came_of_a_recipe():
     found = {"grpo_webshop": MADE, "dapo_webshop": {**MADE, "fits": False, "cpu_seconds": 9.0}}
     page = recipes_page(found, "a processor")
     cells = "Qwen2.5-7B-Instruct | adapters | 38.2 | {} | 200 | 31 M | 1,313 | 0.49 |"
@@ -34,11 +33,11 @@ def test_a_row_says_what_came_of_a_recipe() -> None:
     assert "1 of 2 fit without a flag" in page and "at most 22) on one thread of a proc" in page
 
 
-def test_only_recipes_of_papers_are_run() -> None:
+def test_only_recipes_of_papers_are_run():
     assert "quickstart" not in paper_recipes() and "grpo_small" not in paper_recipes()
 
 
-def test_what_the_file_has_is_not_done_again(tmp_path: Path) -> None:
+def test_what_the_file_has_is_not_done_again(tmp_path):
     path = tmp_path / "recipes.json"
     path.write_text(json.dumps({"grpo_webshop": MADE, "other": MADE}))
     with Progress(mode="off") as progress:
@@ -47,9 +46,7 @@ def test_what_the_file_has_is_not_done_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_does_a_recipe_and_writes_both_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_does_a_recipe_and_writes_both_files(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = ["bench", "recipes", "--recipes", "@dpo_alfworld", "--out", "docs/page.md"]
     assert run(words) == 0

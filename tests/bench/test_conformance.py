@@ -72,7 +72,7 @@ Bench = Callable[..., list[Task]]
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Bench]:
+def bench(monkeypatch, tmp_path) -> Iterator[Bench]:
     """Put a comparison over the toy in place; returns what sets its games."""
     gym.register(ENV_ID, TwoSidedEnv)
     monkeypatch.chdir(tmp_path)
@@ -99,7 +99,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Bench]:
     del gym.registry[ENV_ID]
 
 
-def test_where_all_agrees_steps_and_wins_are_counted(bench: Bench) -> None:
+def test_where_all_agrees_steps_and_wins_are_counted(bench):
     (task,) = bench(4)
     found = Sides(conformance.conformances()[0]).play(task)
     assert found.mismatch is None
@@ -108,7 +108,7 @@ def test_where_all_agrees_steps_and_wins_are_counted(bench: Bench) -> None:
     assert found.steps >= 2 + 2 * 3  # the walks begin in cell 0 or 1
 
 
-def test_the_first_difference_comes_with_the_way_to_it(bench: Bench) -> None:
+def test_the_first_difference_comes_with_the_way_to_it(bench):
     (task,) = bench(5)
     found = Sides(conformance.conformances()[0]).play(task)
     assert found.mismatch is not None and found.won == 0
@@ -118,7 +118,7 @@ def test_the_first_difference_comes_with_the_way_to_it(bench: Bench) -> None:
     assert len(found.mismatch.actions) == found.steps
 
 
-def test_what_one_side_raises_is_a_difference(bench: Bench) -> None:
+def test_what_one_side_raises_is_a_difference(bench):
     (task,) = bench(6)
     mismatch = Sides(conformance.conformances()[0]).play(task).mismatch
     assert mismatch is not None
@@ -126,9 +126,7 @@ def test_what_one_side_raises_is_a_difference(bench: Bench) -> None:
     assert mismatch.theirs == "RuntimeError: fell"
 
 
-def test_a_run_that_finds_nothing_says_how_much_it_compared(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_finds_nothing_says_how_much_it_compared(bench, capsys):
     bench(4, 4, 4)
     assert run(["bench", "conformance", "toy", "--games", "2", "--out", "log.jsonl"]) == 0
     out = capsys.readouterr().out
@@ -142,9 +140,7 @@ def test_a_run_that_finds_nothing_says_how_much_it_compared(
     assert run(["bench", "conformance", "toy", "--games", "4", "--out", "log.jsonl"]) == 0
 
 
-def test_a_difference_makes_the_exit_code_1_and_is_in_the_log(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_difference_makes_the_exit_code_1_and_is_in_the_log(bench, capsys):
     bench(4, 5, 4)
     assert run(["bench", "conformance", "TOY", "--games", "3"]) == 1
     out = capsys.readouterr().out
@@ -154,7 +150,7 @@ def test_a_difference_makes_the_exit_code_1_and_is_in_the_log(
     assert [one["mismatch"] is None for one in found] == [True, False, True]
 
 
-def test_a_killed_run_is_continued(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_run_is_continued(bench, capsys):
     bench(4, 4, 4)
     assert run(["bench", "conformance", "toy", "--games", "3"]) == 0
     log = Path("conformance-toy.jsonl")
@@ -169,9 +165,7 @@ def test_a_killed_run_is_continued(bench: Bench, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("change", [["--seed", "1"], ["--flavour", "plain"]])
-def test_a_log_of_other_settings_is_not_continued(
-    bench: Bench, change: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_of_other_settings_is_not_continued(bench, change, capsys):
     bench(4)
     assert run(["bench", "conformance", "toy"]) == 0
     before = Path("conformance-toy.jsonl").read_bytes()
@@ -181,7 +175,7 @@ def test_a_log_of_other_settings_is_not_continued(
 
 
 @pytest.mark.parametrize("content", ["mine\n", "{}\n", '{"format": 2}\n', "[]\n", "\n"])
-def test_a_file_of_another_kind_is_left_alone(tmp_path: Path, content: str) -> None:
+def test_a_file_of_another_kind_is_left_alone(tmp_path, content):
     path = tmp_path / "log.jsonl"
     path.write_text(content, "utf-8")
     with pytest.raises(DataError, match="no log of"):
@@ -189,7 +183,7 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path: Path, content: str) -> N
     assert path.read_text("utf-8") == content
 
 
-def test_a_log_that_was_only_begun_is_empty(tmp_path: Path) -> None:
+def test_a_log_that_was_only_begun_is_empty(tmp_path):
     path = tmp_path / "new" / "log.jsonl"
     assert read_log(path, {"seed": 3}) == {}
     write_log(path, {"seed": 3})
@@ -198,9 +192,7 @@ def test_a_log_that_was_only_begun_is_empty(tmp_path: Path) -> None:
         read_log(path, {"seed": 4})
 
 
-def test_without_upstream_it_names_the_extra(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_upstream_it_names_the_extra(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     alfworld = replace(conformance.conformances()[0], modules=("no_such_upstream",))
     monkeypatch.setattr(conformance, "conformances", lambda: (alfworld,))

@@ -7,7 +7,6 @@ import functools
 import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -386,7 +385,7 @@ def test_the_ceiling_is_the_root_of_the_reliability():
     assert (top.value, top.low, top.high) == (pytest.approx(0.8), 0.0, pytest.approx(0.9))
 
 
-def test_reports_hold_what_was_found(tmp_path: Path):
+def test_reports_hold_what_was_found(tmp_path):
     found, bench = [result(), result("Other")], CreditBench(rollouts=20)
     text = credit_markdown(found, bench)
     assert "## Toy" in text and "## Other" in text
@@ -423,7 +422,7 @@ def test_reports_hold_what_was_found(tmp_path: Path):
         ({"copies": 8}, "rollouts=64"),
     ],
 )
-def test_sizes_that_cannot_be_are_refused(settings: dict[str, int], message: str):
+def test_sizes_that_cannot_be_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         CreditBench(**settings)
 
@@ -432,9 +431,7 @@ def test_sizes_that_cannot_be_are_refused(settings: dict[str, int], message: str
 
 
 @pytest.mark.slow
-def test_bench_credit_measures_goes_on_and_refuses_another_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_bench_credit_measures_goes_on_and_refuses_another_one(tmp_path, capsys):
     out = tmp_path / "truth"
     words = ["bench", "credit", "--tiny", "--envs", "visualsokoban", "--out", str(out)]
     assert run([*words, "--methods", "grpo,gigpo"]) == 0
@@ -480,7 +477,7 @@ def test_bench_credit_measures_goes_on_and_refuses_another_one(
 
 
 def test_an_environment_of_ones_own_is_measured_without_an_expert_and_with_one_task(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path, capsys
 ):
     module, *_ = write_package("env", "stairs", tmp_path / "stairs")
     module.write_text(module.read_text().replace("product((0, 1), repeat=TOP)", "[(0,) * TOP]"))
@@ -496,9 +493,7 @@ def test_an_environment_of_ones_own_is_measured_without_an_expert_and_with_one_t
     assert (out / "Mine-Stairs-v0" / "credit.parquet").is_file()
 
 
-def test_an_environment_that_cannot_go_back_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_an_environment_that_cannot_go_back_is_refused(tmp_path, capsys):
     module, *_ = write_package("env", "hills", tmp_path / "hills")
     module.write_text(
         module.read_text().replace(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 
@@ -45,7 +44,7 @@ def test_where_success_is_out_of_reach_nothing_is_worth_anything():
     assert found.tolist() == [True, True, False, True, True]
 
 
-def test_true_advantages_are_stored_with_the_turns_that_they_are_of(tmp_path: Path):
+def test_true_advantages_are_stored_with_the_turns_that_they_are_of(tmp_path):
     path = tmp_path / "credit.parquet"
     credit = {"grpo": np.arange(6.0)}
     write_credits(path, EPISODES, credit, [(0, 2), (1, 0)], truth(0.25, -0.5))

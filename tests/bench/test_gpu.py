@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from creditrl.trainers.optim import PolicyOptimizer
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
+def made(tmp_path_factory) -> tuple[dict[str, Any], str]:
     """The JSON and the page of one tiny run of everything."""
     folder = tmp_path_factory.mktemp("gpu")
     out, page = folder / "gpu.json", folder / "gpu.md"
@@ -38,7 +37,7 @@ def rows(made: tuple[dict[str, Any], str], section: str, table: int = 0) -> list
 
 
 @pytest.mark.slow
-def test_equality_compares_three_policies_in_either_type_and_lets_them_learn(made: Any) -> None:
+def test_equality_compares_three_policies_in_either_type_and_lets_them_learn(made):
     compared = {(row["policy"], row["dtype"]): row for row in rows(made, "equality")}
     policies = {"small 0.2M", "qwen2 0.2M", "llama 0.2M"}
     assert set(compared) == {(p, d) for p in policies for d in ("float32", "bfloat16")}
@@ -51,7 +50,7 @@ def test_equality_compares_three_policies_in_either_type_and_lets_them_learn(mad
 
 
 @pytest.mark.slow
-def test_every_method_updates_its_policy(made: Any) -> None:
+def test_every_method_updates_its_policy(made):
     quick, every = rows(made, "runs"), rows(made, "runs", 1)
     assert quick[0]["updates"] == 2
     assert {row["method"] for row in every} >= {
@@ -62,14 +61,14 @@ def test_every_method_updates_its_policy(made: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_plan_is_near_the_peak_of_all_methods_with_full_batches(made: Any) -> None:
+def test_the_plan_is_near_the_peak_of_all_methods_with_full_batches(made):
     off = {row["method"]: row["off"] for row in rows(made, "memory")}
     assert len(off) == 24 and {"grpo, all weights", "ppo, LoRA", "hisr, LoRA"} <= set(off)
     assert max(map(abs, off.values())) <= 0.10
 
 
 @pytest.mark.slow
-def test_ways_to_compute_an_update_agree_and_those_of_a_gpu_are_named(made: Any) -> None:
+def test_ways_to_compute_an_update_agree_and_those_of_a_gpu_are_named(made):
     named = {row["way"] for row in rows(made, "ways")}
     assert {"plain (sdpa)", "--policy.compile", "--policy.checkpointing"} <= named
     assert not any("error" in row for row in rows(made, "ways"))
@@ -81,7 +80,7 @@ def test_ways_to_compute_an_update_agree_and_those_of_a_gpu_are_named(made: Any)
 
 
 @pytest.mark.slow
-def test_a_row_per_episode_takes_the_step_of_a_row_per_turn(made: Any) -> None:
+def test_a_row_per_episode_takes_the_step_of_a_row_per_turn(made):
     by_turn, whole, shared = rows(made, "sharing")
     assert by_turn["loss"] == pytest.approx(whole["loss"], rel=1e-3)
     assert shared["grad norm"] == pytest.approx(by_turn["grad norm"], rel=1e-3)
@@ -89,7 +88,7 @@ def test_a_row_per_episode_takes_the_step_of_a_row_per_turn(made: Any) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_hold_half_of_the_weights_each(made: Any) -> None:
+def test_two_processes_hold_half_of_the_weights_each(made):
     (found,) = rows(made, "processes")
     assert found["where"] == "the CPU, gloo" and "error" not in found
     checks = {c["name"]: c["value"] for c in made[0]["sections"]["processes"]["checks"]}
@@ -98,7 +97,7 @@ def test_two_processes_hold_half_of_the_weights_each(made: Any) -> None:
 
 
 @pytest.mark.slow
-def test_sampling_beside_the_update_changes_neither(made: Any) -> None:
+def test_sampling_beside_the_update_changes_neither(made):
     in_turns, at_once = rows(made, "streams")
     assert in_turns["grad norm"] == at_once["grad norm"] > 0
     checks = {c["name"]: c["value"] for c in made[0]["sections"]["streams"]["checks"]}
@@ -106,7 +105,7 @@ def test_sampling_beside_the_update_changes_neither(made: Any) -> None:
 
 
 @pytest.mark.slow
-def test_speed_has_every_job_and_says_what_is_not_installed(made: Any) -> None:
+def test_speed_has_every_job_and_says_what_is_not_installed(made):
     of = {side: [r["job"] for r in rows(made, "speed") if r["side"] == side] for side in SIDES}
     assert len(of["ours"]) == len(JOBS) and of["ours by turns"] == ["update, 3 turns"]
     skipped = made[0]["sections"]["speed"]["skipped"]
@@ -119,7 +118,7 @@ SIDES = ("ours", "ours by turns", "TRL", "ours, vLLM")
 
 
 @pytest.mark.slow
-def test_the_page_has_every_section_and_says_that_there_was_no_gpu(made: Any) -> None:
+def test_the_page_has_every_section_and_says_that_there_was_no_gpu(made):
     content, page = made
     assert set(content["sections"]) == {section.name for section in SECTIONS}
     assert "No GPU was available" in page and NEEDS_CUDA in page
@@ -138,9 +137,7 @@ class Coarse(PolicyOptimizer):
         self.adamw = torch.optim.AdamW(self.parameters, lr=cfg.lr, weight_decay=0.0)
 
 
-def test_weights_that_bfloat16_does_not_let_move_are_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_weights_that_bfloat16_does_not_let_move_are_caught(monkeypatch):
     monkeypatch.setattr(gpu_equality, "PolicyOptimizer", Coarse)
     found = gpu_equality.equality(GpuBench("cpu", tiny=True))
     broken = {check.name for check in found.checks if not check.holds}
@@ -150,9 +147,7 @@ def test_weights_that_bfloat16_does_not_let_move_are_caught(
     }
 
 
-def test_a_section_that_breaks_is_told_and_the_others_go_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_section_that_breaks_is_told_and_the_others_go_on(monkeypatch, tmp_path, capsys):
     def broken(bench: GpuBench) -> Found:
         raise RuntimeError("no kernel image\nis available")
 
@@ -170,7 +165,7 @@ def test_a_section_that_breaks_is_told_and_the_others_go_on(
     assert line in told and "Next: creditrl doctor\n" in told and f"- {line}" in page.read_text()
 
 
-def test_a_missed_goal_is_no_failure_and_nan_holds_nothing() -> None:
+def test_a_missed_goal_is_no_failure_and_nan_holds_nothing():
     found = Found()
     found.at_least("share", 0.3, 0.45, goal=True)
     found.at_most("gap", math.nan, 1.0)
@@ -178,7 +173,7 @@ def test_a_missed_goal_is_no_failure_and_nan_holds_nothing() -> None:
     assert [line.partition(" is ")[0] for line in failures(content)] == ["one: gap"]
 
 
-def test_a_peak_is_what_was_there_at_once() -> None:
+def test_a_peak_is_what_was_there_at_once():
     def job() -> None:
         one = torch.ones(2**18)  # 1 MiB
         two = one + 1
@@ -188,7 +183,7 @@ def test_a_peak_is_what_was_there_at_once() -> None:
     assert peak_bytes(job, "cpu") == pytest.approx(2 * 2**20, rel=0.01)
 
 
-def test_the_operations_of_an_update_worked_by_hand() -> None:
+def test_the_operations_of_an_update_worked_by_hand():
     # Two episodes of 21 tokens that share 6: 36 tokens. 16 x 64^2 weights in each of 2 blocks, 21 /
     # 2 keys for each query, logits over 1,024 words at 18 reply tokens.
     work = tiny(TrainWork())
@@ -197,16 +192,14 @@ def test_the_operations_of_an_update_worked_by_hand() -> None:
     assert update_flops(work) == 3 * forward
 
 
-def test_without_a_gpu_the_way_out_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_gpu_the_way_out_is_named(capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert run(["bench", "gpu"]) == 2
     assert "torch finds no GPU here: expected one, or --device cpu" in capsys.readouterr().err
 
 
 @pytest.mark.gpu
-def test_everything_runs_on_a_gpu(tmp_path: Path) -> None:
+def test_everything_runs_on_a_gpu(tmp_path):
     out = tmp_path / "gpu.json"
     assert run(["bench", "gpu", "--tiny", "--json", str(out)]) == 0
     content = json.loads(out.read_text())

@@ -19,7 +19,7 @@ OWN = [m.name for m in list_methods() if m.method.__module__.startswith("creditr
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_no_method_is_tuned_in_more_than_three_numbers_of_its_own(name: str):
+def test_no_method_is_tuned_in_more_than_three_numbers_of_its_own(name):
     space = method_info(name).method.space
     assert "optim.lr" in space
     assert len(set(space) - set(COMMON)) <= 3
@@ -40,7 +40,7 @@ def test_equal_seeds_draw_equal_settings_and_methods_share_what_is_common():
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("credit_*.json")), ids=lambda path: path.stem)
-def test_the_draws_of_a_published_tuning_are_repeated(path: Path):
+def test_the_draws_of_a_published_tuning_are_repeated(path):
     found = json.loads(path.read_text("utf-8"))
     for trial in found["trials"]:
         drawn = draw(trial["method"], trial["number"], found["plan"]["tuning_seed"])
@@ -58,7 +58,7 @@ def test_a_clip_is_two_bounds_unless_the_method_has_an_upper_one_of_its_own():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OWN)
-def test_every_drawn_setting_is_one_that_the_method_takes(name: str, tmp_path: Path):
+def test_every_drawn_setting_is_one_that_the_method_takes(name, tmp_path):
     bench = Bench(BenchPlan(tasks=task_set("rooms"), methods=(name,), turns=1), tmp_path, 1, print)
     assert bench.methods == (name,)
     shared = bench._test(name, "shared", {}, 0, (), start="small").config()

@@ -36,7 +36,7 @@ def bench(folder: Path, tasks: str = "rooms", **plan: object) -> Bench:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tasks", task_sets())
-def test_methods_differ_in_nothing_but_the_method(tasks: str, tmp_path: Path):
+def test_methods_differ_in_nothing_but_the_method(tasks, tmp_path):
     own = tuple(m.name for m in list_methods() if m.method.__module__.startswith("creditrl."))
     every = bench(tmp_path, tasks, methods=own)
     # No two dialogues meet in a state.
@@ -58,7 +58,7 @@ def test_methods_differ_in_nothing_but_the_method(tasks: str, tmp_path: Path):
             assert config.rollout == one.rollout
 
 
-def test_tuning_and_tests_share_neither_tasks_nor_seeds(tmp_path: Path):
+def test_tuning_and_tests_share_neither_tasks_nor_seeds(tmp_path):
     made = bench(tmp_path, methods=("grpo",))
     flags = {
         kind: set(run.flags)
@@ -86,7 +86,7 @@ def test_a_method_keeps_its_own_numbers_and_the_shared_optimizer():
 
 
 @pytest.mark.slow
-def test_an_ablation_is_its_method_with_something_changed(tmp_path: Path):
+def test_an_ablation_is_its_method_with_something_changed(tmp_path):
     made = bench(tmp_path, methods=tuple(ABLATIONS))
     for method, ablation in ABLATIONS.items():
         whole = made._test(method, "best", {}, 0, (), start="small").config()
@@ -110,7 +110,7 @@ def put(made: Bench, method: str, number: int, rung: int, success: float) -> Non
     made._tried[name] = replace(values, area=success, turns=250, cpu_seconds=2.0)
 
 
-def test_a_third_of_the_trials_is_given_whole_runs_and_the_best_of_these_is_chosen(tmp_path: Path):
+def test_a_third_of_the_trials_is_given_whole_runs_and_the_best_of_these_is_chosen(tmp_path):
     made = bench(tmp_path, methods=("grpo",), trials=6)
     for number in range(6):
         put(made, "grpo", number, 0, number / 10)
@@ -122,7 +122,7 @@ def test_a_third_of_the_trials_is_given_whole_runs_and_the_best_of_these_is_chos
     assert made.test_run("grpo", "best", 0).name == "grpo-best-seed0"
 
 
-def test_where_the_shared_setting_is_best_it_is_run_once(tmp_path: Path):
+def test_where_the_shared_setting_is_best_it_is_run_once(tmp_path):
     made = bench(tmp_path, methods=("grpo",), trials=2)
     put(made, "grpo", 0, 0, 0.5)
     put(made, "grpo", 1, 0, 0.4)
@@ -130,7 +130,7 @@ def test_where_the_shared_setting_is_best_it_is_run_once(tmp_path: Path):
     assert made._rung("grpo", 1) == []  # one is left: there is nothing to choose
 
 
-def test_the_shared_setting_can_follow_later(tmp_path: Path):
+def test_the_shared_setting_can_follow_later(tmp_path):
     def named(*settings: str) -> list[str]:
         plan = {"methods": ("grpo",), "trials": 2, "seeds": (0,), "settings": settings}
         made = bench(tmp_path, ablations=("grpo",), **plan)
@@ -147,7 +147,7 @@ def test_the_shared_setting_can_follow_later(tmp_path: Path):
         named("bset")
 
 
-def test_a_recipe_trains_at_its_own_rate_and_needs_no_tuning(tmp_path: Path):
+def test_a_recipe_trains_at_its_own_rate_and_needs_no_tuning(tmp_path):
     made = bench(tmp_path, methods=("pg", "grpo"), settings=("recipe",))
     assert not made._numbers("pg", 0)
     flags = {m: made.test_run(m, "recipe", 0).flags for m in made.methods}
@@ -155,7 +155,7 @@ def test_a_recipe_trains_at_its_own_rate_and_needs_no_tuning(tmp_path: Path):
     assert not [flag for flag in flags["grpo"] if "optim.lr" in flag]
 
 
-def test_trials_of_another_bench_are_not_run_again(tmp_path: Path):
+def test_trials_of_another_bench_are_not_run_again(tmp_path):
     plan = {"methods": ("grpo", "gigpo"), "trials": 2, "seeds": (0,)}
     other = bench(tmp_path / "other", **plan)
     put(other, "grpo", 0, 0, 0.4)
@@ -175,7 +175,7 @@ def test_trials_of_another_bench_are_not_run_again(tmp_path: Path):
         Bench(other.plan, tmp_path, 1, print, tuned)
 
 
-def test_what_is_not_done_is_named(tmp_path: Path):
+def test_what_is_not_done_is_named(tmp_path):
     made = bench(tmp_path, methods=("grpo",), trials=1, seeds=(0,))
     assert made.missing() == [
         "clone-seed0",
@@ -195,7 +195,7 @@ def test_what_is_not_done_is_named(tmp_path: Path):
 
 
 @pytest.fixture
-def flat(finished: Callable[..., FinishedRun]) -> Callable[..., FinishedRun]:
+def flat(finished) -> Callable[..., FinishedRun]:
     """Return what makes a run that begins at 0 and is at these outcomes in its second half."""
 
     def make(*successes: float, weights: str = "w") -> FinishedRun:
@@ -255,9 +255,7 @@ def test_runs_of_a_seed_that_began_with_other_weights_are_refused(flat):
 
 
 @pytest.mark.slow
-def test_a_tiny_bench_runs_and_is_not_run_twice(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_tiny_bench_runs_and_is_not_run_twice(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "bench"
     command = ["bench", "methods", "--tiny", "--tasks", "rooms", "--workers", "2"]
@@ -309,7 +307,7 @@ def test_a_tiny_bench_runs_and_is_not_run_twice(
     assert pictures and all(p.read_bytes().startswith(b"\x89PNG") for p in pictures)
 
 
-def test_a_page_is_made_of_results_of_this_version_alone(tmp_path: Path):
+def test_a_page_is_made_of_results_of_this_version_alone(tmp_path):
     (tmp_path / "old.json").write_text('{"format": "other"}')
     with pytest.raises(DataError, match="other"):
         read_format(tmp_path / "old.json", FORMAT, "creditrl bench methods")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 
 import pytest
 
@@ -71,9 +70,7 @@ def test_no_evaluation_is_faster_than_its_bound():
     assert found.seconds["free"] > found.bound == max(found.longest, found.shared)
 
 
-def test_the_command_writes_a_page_of_what_it_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_the_command_writes_a_page_of_what_it_measured(tmp_path, capsys):
     out, data = tmp_path / "rollout.md", tmp_path / "rollout.json"
     (tmp_path / "table.md").write_text("| ahead | success % |\n|---|---|\n| 1 | 60.0 |\n")
     files = ["--out", str(out), "--json", str(data), "--learning", str(tmp_path)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,7 +71,7 @@ def test_engines_alone_take_their_replies_time():
         (2.0, 10 + 8 * 2 * 2),
     ],
 )
-def test_one_collector_and_one_engine_take_what_the_formula_says(turn: float, seconds: float):
+def test_one_collector_and_one_engine_take_what_the_formula_says(turn, seconds):
     there = replace(SMALL, together=False)
     found = collect(there, replace(FREE, turn=turn), ten(there))
     assert found.seconds == pytest.approx(seconds)
@@ -163,9 +162,7 @@ def test_copies_that_cannot_be_dealt_are_refused():
         Cluster(engines=6, copies=4096, collectors=4)
 
 
-def test_the_command_writes_a_page_of_what_it_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_the_command_writes_a_page_of_what_it_measured(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(scale_costs, "importable", lambda module: False)
     out, data = tmp_path / "new" / "scale.md", tmp_path / "scale.json"
     assert run(["bench", "scale", "--tiny", "--out", str(out), "--json", str(data)]) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from households import Kitchen
@@ -40,7 +39,7 @@ class Kitchens(ALFWorldEnv):
         return EnvParts(ALFWorldEngine(num_envs), TaskList(tasks), 50)
 
 
-def test_a_proof_tells_apart_what_can_be_done() -> None:
+def test_a_proof_tells_apart_what_can_be_done():
     told: list[tuple[int, int]] = []
     proof = prove_tasks(Kitchens, {}, "train", on_task=lambda *at: told.append(at))
     assert not proof.holds and proof.tasks == 4
@@ -53,7 +52,7 @@ def test_a_proof_tells_apart_what_can_be_done() -> None:
     assert prove_tasks(Kitchens, {}, "train", limit=1).holds
 
 
-def test_without_an_expert_nothing_is_proved() -> None:
+def test_without_an_expert_nothing_is_proved():
     with pytest.raises(ConfigError, match="finishes none of 1 tasks of valid_seen"):
         prove_tasks(Kitchens, {}, "valid_seen")
 
@@ -69,7 +68,7 @@ class Shop(WebShopEnv):
         return replace(parts, tasks=TaskList([fine, replace(fine, id="hopeless", data=goal)]))
 
 
-def test_an_episode_that_ends_without_success_proves_nothing() -> None:
+def test_an_episode_that_ends_without_success_proves_nothing():
     # The expert buys the best there is; that ends the episode, and pays less than 1.
     proof = prove_tasks(Shop, {"num_products": 100}, "train")
     assert proof.unsolved == ["hopeless"] and not proof.trivial
@@ -77,13 +76,13 @@ def test_an_episode_that_ends_without_success_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["ALFWorld", "VisualSokoban", "WebShop"])
-def test_the_command_proves_builtin_tasks(name: str, capsys: Any) -> None:
+def test_the_command_proves_builtin_tasks(name, capsys):
     assert run(["bench", "tasks", name, "--splits", "valid_unseen", "--limit", "12"]) == 0
     out = capsys.readouterr().out
     assert "valid_unseen: 12 tasks, 0 unsolved, 0 done before they begin" in out
 
 
-def test_where_a_partner_decides_too_the_expert_may_lose_every_other_time() -> None:
+def test_where_a_partner_decides_too_the_expert_may_lose_every_other_time():
     two = ["one", "two"]
     assert Proof("train", always=False, tasks=4, unsolved=two).holds
     assert not Proof("train", tasks=4, unsolved=two).holds

@@ -34,14 +34,14 @@ from creditrl.types import Prompt, Reply
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     """The work of ten turns; its learning rate shows in the weights."""
     made = tmp_path_factory.mktemp("work")
     write_work(replace(tiny(TrainWork()), turns=10, lr=1e-2), made)
     return made
 
 
-def test_sides_get_equal_prompts_and_none_can_end_a_reply(folder: Path):
+def test_sides_get_equal_prompts_and_none_can_end_a_reply(folder):
     work = tiny(TrainWork())
     policy = Policy.load(model_folder(folder), device="cpu")
     texts = policy.tokenizer.batch_decode(prompt_ids(work))
@@ -51,7 +51,7 @@ def test_sides_get_equal_prompts_and_none_can_end_a_reply(folder: Path):
 
 
 @pytest.mark.parametrize(("size", "weights"), [("0.2M", 0.2e6), ("20M", 20e6)])
-def test_a_size_is_its_number_of_weights(size: str, weights: float):
+def test_a_size_is_its_number_of_weights(size, weights):
     shape = SIZES[size]
     # Attention 4 h^2 and a gated MLP of 3 x 4 h^2 a layer, one matrix of embeddings.
     count = shape.layers * 16 * shape.hidden**2 + shape.vocabulary * shape.hidden
@@ -70,9 +70,7 @@ def test_long_episodes_only_grow_and_count_their_reply_tokens():
     assert build_rows(episodes(work)[0]).num_tokens == work.tokens("update") == 64 * 64
 
 
-def test_generation_over_turns_reads_all_that_was_said(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_generation_over_turns_reads_all_that_was_said(folder, monkeypatch):
     asked = []
     act = TransformersAgent.act
 
@@ -102,7 +100,7 @@ def test_generation_over_turns_reads_all_that_was_said(
     assert len(longest.prompt_ids) + len(longest.token_ids) == work.longest
 
 
-def test_whole_trajectories_and_rows_per_turn_give_equal_loss_and_gradient(folder: Path):
+def test_whole_trajectories_and_rows_per_turn_give_equal_loss_and_gradient(folder):
     ours, by_turns = Ours(folder), Ours(folder)
     one = ours.update(turns=10, whole=True)()
     other = by_turns.update(turns=10, whole=False)()
@@ -116,7 +114,7 @@ def test_whole_trajectories_and_rows_per_turn_give_equal_loss_and_gradient(folde
 
 @pytest.mark.reference("trl")
 @pytest.mark.parametrize("turns", [1, 10])
-def test_trl_takes_the_step_that_we_take(folder: Path, turns: int):
+def test_trl_takes_the_step_that_we_take(folder, turns):
     from creditrl.bench.train_trl import TRL
 
     ours, theirs = Ours(folder), TRL(folder)
@@ -136,7 +134,7 @@ def test_trl_takes_the_step_that_we_take(folder: Path, turns: int):
 
 
 @pytest.mark.reference("trl")
-def test_trl_is_measured_beside_us(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_trl_is_measured_beside_us(tmp_path, capsys):
     path = tmp_path / "train.json"
     argv = ["bench", "train", "--tiny", "--rounds", "1", "--json", str(path)]
     assert run([*argv, "--sides", "ours", "trl"]) == 0
@@ -147,9 +145,7 @@ def test_trl_is_measured_beside_us(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.slow
-def test_the_bench_prints_a_table_and_writes_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_the_bench_prints_a_table_and_writes_json(tmp_path, capsys):
     path = tmp_path / "new" / "train.json"
     argv = ["bench", "train", "--tiny", "--rounds", "2", "--json", str(path)]
     assert run([*argv, "--sides", "ours", "ours_rows"]) == 0
@@ -176,9 +172,7 @@ def test_the_bench_prints_a_table_and_writes_json(
     assert "nothing was overwritten" in capsys.readouterr().err
 
 
-def test_what_is_missing_is_one_line_and_the_rest_is_measured(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_what_is_missing_is_one_line_and_the_rest_is_measured(monkeypatch, capsys):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name in ("trl", "vllm") else find(name)
@@ -196,9 +190,7 @@ def test_what_is_missing_is_one_line_and_the_rest_is_measured(
 
 
 @pytest.mark.slow
-def test_a_side_that_does_not_start_is_named_and_the_rest_is_measured(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_a_side_that_does_not_start_is_named_and_the_rest_is_measured(monkeypatch, tmp_path):
     (tmp_path / "trl.py").write_text("raise RuntimeError('broken')")
     (tmp_path / "datasets.py").write_text("")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -77,7 +77,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def artefacts(tmp_path: Path) -> Path:
+def artefacts(tmp_path) -> Path:
     """Folder for pictures that people look at: ``$CREDITRL_TEST_ARTEFACTS``, or the test's own."""
     folder = Path(os.environ.get("CREDITRL_TEST_ARTEFACTS") or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def artefacts(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+def web(monkeypatch) -> Iterator[Web]:
     """A server on this machine."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pytest
 
@@ -26,7 +26,7 @@ class Numbers(Checked):
     turns: Literal["all"] | int = "all"
 
 
-def test_what_the_annotations_allow_is_taken() -> None:
+def test_what_the_annotations_allow_is_taken():
     Numbers()
     Numbers(0, 1e-9, 7.0, 1, 0.99, -math.inf, "released", "any")
     Numbers(tries=None, least=None, form=None)
@@ -51,7 +51,7 @@ def test_what_the_annotations_allow_is_taken() -> None:
         ),
     ],
 )
-def test_what_they_do_not_is_refused_in_a_line(wrong: dict[str, Any], told: str) -> None:
+def test_what_they_do_not_is_refused_in_a_line(wrong, told):
     with pytest.raises(ConfigError) as error:
         Numbers(**wrong)
     assert str(error.value) == told

@@ -39,21 +39,19 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",), ("help",)])
-def test_the_overview_names_every_command(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
-) -> None:
+def test_the_overview_names_every_command(capsys, arguments):
     assert run(arguments) == 0
     out = capsys.readouterr().out
     for command in COMMANDS:
         assert f"creditrl {command.usage}" in out
 
 
-def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_the_packages(capsys):
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"creditrl {__version__}\n"
 
 
-def test_debug_shows_the_traceback() -> None:
+def test_debug_shows_the_traceback():
     assert "Traceback" not in creditrl("check", "sokban").stderr
     for told in (
         creditrl("check", "sokban", "--debug"),
@@ -62,7 +60,7 @@ def test_debug_shows_the_traceback() -> None:
         assert "Traceback" in told.stderr and "UnknownNameError" in told.stderr
 
 
-def test_a_warning_is_one_line(tmp_path: Path) -> None:
+def test_a_warning_is_one_line(tmp_path):
     (tmp_path / "warns.py").write_text('import warnings\nwarnings.warn("odd\\nthing")\n')
     said = subprocess.run(
         [sys.executable, "-m", "creditrl", "--version", "--plugin", "warns.py"],
@@ -73,14 +71,14 @@ def test_a_warning_is_one_line(tmp_path: Path) -> None:
     assert said.stderr == "Warning: odd thing\n"
 
 
-def test_envs_lists_what_gymnasium_knows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_envs_lists_what_gymnasium_knows(capsys):
     assert run(["envs"]) == 0
     out = capsys.readouterr().out
     assert "CreditRL/ALFWorld-v0" in out and "CreditRL/VisualSokoban-v0" in out
     assert "Next: creditrl play ALFWorld" in out
 
 
-def test_methods_lists_the_registry(capsys: pytest.CaptureFixture[str]) -> None:
+def test_methods_lists_the_registry(capsys):
     from creditrl.trainers.methods import list_methods
 
     assert run(["methods"]) == 0
@@ -89,7 +87,7 @@ def test_methods_lists_the_registry(capsys: pytest.CaptureFixture[str]) -> None:
         assert info.name in out and info.paper.split(",")[0] in out
 
 
-def test_methods_lists_a_plugins_method(tmp_path: Path) -> None:
+def test_methods_lists_a_plugins_method(tmp_path):
     plugin = tmp_path / "mine.py"
     plugin.write_text(
         "from dataclasses import dataclass\n"
@@ -105,14 +103,14 @@ def test_methods_lists_a_plugins_method(tmp_path: Path) -> None:
     assert told.returncode == 0 and "test_cli_mine" in told.stdout
 
 
-def test_check_prints_a_table_and_passes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_a_table_and_passes(capsys):
     assert run(["check", "VisualSokoban", "--rules", "registration", "state_keys"]) == 0
     out = capsys.readouterr().out
     assert "registration" in out and "state_keys" in out and "renders" not in out
     assert "2 rules hold, 0 broken" in out
 
 
-def test_check_leaves_with_1_where_a_rule_fails(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_leaves_with_1_where_a_rule_fails(capsys):
     # Nobody can push two boxes home within one turn: following the expert does not end in success.
     arguments = ["check", "VisualSokoban", "--rules", "expert_finishes", "--tier", "medium"]
     assert run([*arguments, "--max-turns", "1"]) == 1
@@ -120,7 +118,7 @@ def test_check_leaves_with_1_where_a_rule_fails(capsys: pytest.CaptureFixture[st
     assert "FAILED" in out and "expert_finishes" in out and "0 rules hold, 1 broken" in out
 
 
-def test_a_person_plays_from_a_pipe() -> None:
+def test_a_person_plays_from_a_pipe():
     # The hints are the solver's moves, so following them must end in success.
     typed: list[str] = []
     for _ in range(20):
@@ -137,7 +135,7 @@ def test_a_person_plays_from_a_pipe() -> None:
     assert "Next: creditrl eval VisualSokoban" in told.stdout
 
 
-def test_help_costs_no_turn() -> None:
+def test_help_costs_no_turn():
     told = creditrl("play", "VisualSokoban", "--seed", "3", stdin="help\nhelp\ndance\nquit\n")
     assert told.returncode == 0
     rules = told.stdout.splitlines()[0]
@@ -145,7 +143,7 @@ def test_help_costs_no_turn() -> None:
     assert "Turn 2" in told.stdout and "Turn 3" not in told.stdout
 
 
-def test_arrow_keys_are_moves_in_a_terminal() -> None:
+def test_arrow_keys_are_moves_in_a_terminal():
     env = gym.make("CreditRL/VisualSokoban-v0")
     env.reset(seed=3)
     keys = {"up": b"\x1b[A", "down": b"\x1b[B", "right": b"\x1bOC", "left": b"\x1b[D"}
@@ -181,7 +179,7 @@ def test_arrow_keys_are_moves_in_a_terminal() -> None:
         os.close(terminal)
 
 
-def test_play_ends_with_the_input() -> None:
+def test_play_ends_with_the_input():
     told = creditrl("play", "VisualSokoban", "--observation", "image", stdin="dance\n")
     assert told.returncode == 0
     assert "'dance' was not executed (unparsed)." in told.stdout
@@ -189,15 +187,13 @@ def test_play_ends_with_the_input() -> None:
 
 
 @pytest.mark.parametrize(("command", "one"), [("data", "get NAME"), ("bench", "tasks ID")])
-def test_the_help_of_a_command_with_sub_commands_lists_them(
-    command: str, one: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_help_of_a_command_with_sub_commands_lists_them(command, one, capsys):
     assert run([command, "--help"]) == 0
     told = capsys.readouterr().out
     assert f"  creditrl {command} {one} " in told
 
 
-def test_play_is_interrupted_with_130() -> None:
+def test_play_is_interrupted_with_130():
     with subprocess.Popen(
         [sys.executable, "-m", "creditrl.cli", "play", "VisualSokoban"],
         stdin=subprocess.PIPE,
@@ -223,9 +219,7 @@ def test_play_is_interrupted_with_130() -> None:
 
 @pytest.mark.parametrize("command", ["creditrl", "-m creditrl", "-m creditrl.cli"])
 @pytest.mark.parametrize("moment", ["numpy", "gymnasium.envs", "rich.table"])
-def test_an_interrupt_while_it_is_imported_is_one_line(
-    tmp_path: Path, command: str, moment: str
-) -> None:
+def test_an_interrupt_while_it_is_imported_is_one_line(tmp_path, command, moment):
     # Python imports this file at its start; it sends the signal when the module is looked for.
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
@@ -248,13 +242,7 @@ def test_an_interrupt_while_it_is_imported_is_one_line(
 
 
 @pytest.mark.parametrize(("agent", "solved"), [("expert", 1.0), ("random", None), ("first", None)])
-def test_eval_measures_and_writes(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    agent: str,
-    solved: float | None,
-) -> None:
+def test_eval_measures_and_writes(tmp_path, capsys, monkeypatch, agent, solved):
     monkeypatch.chdir(tmp_path)
     assert run(["eval", "VisualSokoban", "--agent", agent, "--episodes", "16"]) == 0
     out = capsys.readouterr().out
@@ -269,9 +257,7 @@ def test_eval_measures_and_writes(
         assert results["overall"]["success"]["value"] < 1.0
 
 
-def test_eval_plays_all_of_a_small_split_and_names_a_damaged_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_eval_plays_all_of_a_small_split_and_names_a_damaged_file(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "levels" / "unfiltered" / "test"
     folder.mkdir(parents=True)
@@ -289,9 +275,7 @@ def test_eval_plays_all_of_a_small_split_and_names_a_damaged_file(
     assert not Path("other.json").exists()
 
 
-def test_eval_never_overwrites(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_eval_never_overwrites(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = ["eval", "VisualSokoban", "--episodes", "2"]
     assert run(arguments) == 0
@@ -304,9 +288,7 @@ def test_eval_never_overwrites(
     assert (tmp_path / "runs/eval/VisualSokoban-random-1.json").read_bytes() == first
 
 
-def test_data_ls_counts_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_ls_counts_files(tmp_path, capsys, monkeypatch):
     for name in ("ALFWORLD", "SOTOPIA", "WEBSHOP"):
         monkeypatch.setenv(f"CREDITRL_{name}_DATA", str(tmp_path))
     monkeypatch.setenv("CREDITRL_SOKOBAN_DATA", str(tmp_path / "levels"))
@@ -322,9 +304,7 @@ def test_data_ls_counts_files(
     assert "There now: 1 files, 22 B." in capsys.readouterr().out
 
 
-def test_data_get_names_source_licence_and_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_data_get_names_source_licence_and_folder(tmp_path, capsys):
     folder = tmp_path / "none"
     assert run(["data", "get", "sokoban", "--folder", str(folder)]) == 0
     out = capsys.readouterr().out
@@ -345,9 +325,7 @@ def test_data_get_names_source_licence_and_folder(
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_commands_without_a_model_do_not_import_torch(
-    tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
+def test_commands_without_a_model_do_not_import_torch(tmp_path, arguments):
     script = (
         "import sys\n"
         "from creditrl.cli import run\n"
@@ -359,7 +337,7 @@ def test_commands_without_a_model_do_not_import_torch(
     assert told.returncode == 0, told.stderr
 
 
-def test_a_closed_pipe_ends_quietly() -> None:
+def test_a_closed_pipe_ends_quietly():
     told = subprocess.run(
         f"'{sys.executable}' -u -m creditrl.cli envs | true",
         shell=True,
@@ -371,9 +349,7 @@ def test_a_closed_pipe_ends_quietly() -> None:
     assert "Traceback" not in told.stderr and "Broken" not in told.stderr
 
 
-def test_methods_without_the_trainers_says_what_to_install(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_methods_without_the_trainers_says_what_to_install(capsys, monkeypatch):
     import importlib.util
 
     find_spec = importlib.util.find_spec

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from programs import ran
 
@@ -15,9 +13,7 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_bash_completes_commands_recipes_flags_and_environments(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bash_completes_commands_recipes_flags_and_environments(tmp_path, capsys):
     file = tmp_path / "completion.sh"
     file.write_text(script("bash", capsys))
 
@@ -37,7 +33,7 @@ def test_bash_completes_commands_recipes_flags_and_environments(
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_get_the_same_words(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_shells_get_the_same_words(shell, capsys):
     told = script(shell, capsys)
     assert told.startswith("# In ~/.") and "@quickstart" in told and "optim.lr" in told
     assert all(command.name in told for command in COMMANDS)

@@ -289,7 +289,7 @@ def test_damaged_toml_names_file_and_line(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["groups = ", "group = 4", "groups = 'four'"])
-def test_a_table_of_the_package_that_is_not_as_expected_is_bad_data(tmp_path: Path, text: str):
+def test_a_table_of_the_package_that_is_not_as_expected_is_bad_data(tmp_path, text):
     file = tmp_path / "table.toml"
     file.write_text(text)
     with pytest.raises(DataError, match=r"table\.toml.*The file is part of creditrl: install"):

@@ -36,7 +36,7 @@ def zipped(path: Path, files: dict[str, bytes]) -> bytes:
 
 
 @pytest.fixture(autouse=True)
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def places(tmp_path, monkeypatch) -> None:
     """No folder of the user's own is looked at."""
     for name in (
         "ALFWORLD_DATA",
@@ -49,12 +49,12 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path) -> Path:
     return tmp_path / "home"
 
 
 @pytest.fixture
-def release(tmp_path: Path, web, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+def release(tmp_path, web, monkeypatch) -> dict[str, bytes]:
     """A small release on the server, with its true sizes and one true checksum in the table."""
     trajectories, games = release_files(SIZES)
     web.files[JSON] = zipped(tmp_path / "made.zip", trajectories)
@@ -109,7 +109,7 @@ def content(home: Path) -> dict[str, bytes]:
     return {name: raw for name, raw in files_of(home).items() if name.startswith("json_2.1.1/")}
 
 
-def test_get_brings_games_that_can_be_played(release, home, web, capsys) -> None:
+def test_get_brings_games_that_can_be_played(release, home, web, capsys):
     get(home)
     out = capsys.readouterr().out
     assert content(home) == release
@@ -124,7 +124,7 @@ def test_get_brings_games_that_can_be_played(release, home, web, capsys) -> None
     assert len(tasks) == 2 and tasks[1].data.load().goal_text == "Put mug 1 away"
 
 
-def test_the_second_time_nothing_is_fetched(release, home, web, capsys) -> None:
+def test_the_second_time_nothing_is_fetched(release, home, web, capsys):
     get(home)
     web.requests.clear()
     capsys.readouterr()
@@ -133,9 +133,7 @@ def test_the_second_time_nothing_is_fetched(release, home, web, capsys) -> None:
     assert web.requests == [] and "json_2.1.1_json.zip: all 8 files are there." in out
 
 
-def test_missing_and_damaged_files_are_mended_and_no_others_are_touched(
-    release, home, web, capsys
-) -> None:
+def test_missing_and_damaged_files_are_mended_and_no_others_are_touched(release, home, web, capsys):
     get(home)
     names = sorted(release)
     (home / names[0]).unlink()
@@ -152,7 +150,7 @@ def test_missing_and_damaged_files_are_mended_and_no_others_are_touched(
     assert "missing or damaged, e.g. " in capsys.readouterr().out
 
 
-def test_files_that_the_user_changed_stay_unless_forced(release, home, web, capsys) -> None:
+def test_files_that_the_user_changed_stay_unless_forced(release, home, web, capsys):
     name = next(name for name in release if name.endswith(".tw-pddl"))
     mine = json.dumps({**json.loads(release[name]), "mine": True}).encode()
     (home / name).parent.mkdir(parents=True)
@@ -170,7 +168,7 @@ def test_files_that_the_user_changed_stay_unless_forced(release, home, web, caps
     assert content(home) == release
 
 
-def test_data_that_upstreams_tool_left_is_not_fetched_again(release, home, web, capsys) -> None:
+def test_data_that_upstreams_tool_left_is_not_fetched_again(release, home, web, capsys):
     for name, raw in release.items():
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_bytes(raw)
@@ -184,9 +182,7 @@ def test_data_that_upstreams_tool_left_is_not_fetched_again(release, home, web, 
     assert len(web.requests) == 2 and content(home) == release
 
 
-def test_a_broken_connection_is_continued_by_the_next_run(
-    release, home, web, capsys, monkeypatch
-) -> None:
+def test_a_broken_connection_is_continued_by_the_next_run(release, home, web, capsys, monkeypatch):
     half = len(web.files[GAMES]) // 2
     # The first archive comes, the second breaks off, and then the server is gone for a while.
     web.cuts = [len(web.files[JSON]), half]
@@ -212,7 +208,7 @@ def test_a_broken_connection_is_continued_by_the_next_run(
 
 def test_an_interrupted_unpacking_is_continued_without_a_download(
     release, home, web, capsys, monkeypatch
-) -> None:
+):
     def interrupted(archive: Path, folder: Path, **options: object):
         with zipfile.ZipFile(archive) as source:
             name = source.namelist()[0]
@@ -229,7 +225,7 @@ def test_an_interrupted_unpacking_is_continued_without_a_download(
     assert "json_2.1.1_json.zip: 7 files written, 1 were there." in capsys.readouterr().out
 
 
-def test_another_file_than_the_releases_is_refused(release, home, web, capsys, tmp_path) -> None:
+def test_another_file_than_the_releases_is_refused(release, home, web, capsys, tmp_path):
     sound = web.files[JSON]
     for wrong, says in (
         (sound + b"x", f"offers {len(sound) + 1:,} bytes, expected {len(sound):,}"),
@@ -249,9 +245,7 @@ def test_another_file_than_the_releases_is_refused(release, home, web, capsys, t
     assert content(home) == release
 
 
-def test_an_unknown_checksum_is_that_of_the_first_download(
-    release, home, web, capsys, monkeypatch
-) -> None:
+def test_an_unknown_checksum_is_that_of_the_first_download(release, home, web, capsys, monkeypatch):
     get(home)
     (home / next(name for name in release if name.endswith(".tw-pddl"))).unlink()
     first = hashlib.sha256(web.files[GAMES]).hexdigest()
@@ -259,9 +253,7 @@ def test_an_unknown_checksum_is_that_of_the_first_download(
     assert f"expected {first}" in refusal(capsys, home)
 
 
-def test_a_truncated_archive_is_named_and_fetched_anew(
-    release, home, web, capsys, monkeypatch
-) -> None:
+def test_a_truncated_archive_is_named_and_fetched_anew(release, home, web, capsys, monkeypatch):
     sound = web.files[GAMES]
     web.files[GAMES] = sound[: len(sound) // 2]
     offer(web, monkeypatch)
@@ -274,13 +266,13 @@ def test_a_truncated_archive_is_named_and_fetched_anew(
     assert content(home) == release
 
 
-def test_a_mirror_is_asked_below_its_own_address(release, home, web, capsys) -> None:
+def test_a_mirror_is_asked_below_its_own_address(release, home, web, capsys):
     web.files.update({f"/mirror{path}": raw for path, raw in list(web.files.items())})
     get(home, "--base-url", f"{web.url}/mirror/")
     assert [path for path, _ in web.requests] == [f"/mirror{JSON}", f"/mirror{GAMES}"]
 
 
-def test_archives_from_a_folder_need_no_network(release, home, web, capsys, tmp_path) -> None:
+def test_archives_from_a_folder_need_no_network(release, home, web, capsys, tmp_path):
     zips = tmp_path / "zips"
     zips.mkdir()
     (zips / "json_2.1.1_json.zip").write_bytes(web.files[JSON])
@@ -294,14 +286,14 @@ def test_archives_from_a_folder_need_no_network(release, home, web, capsys, tmp_
     assert len(os.listdir(zips)) == 2
 
 
-def test_an_incomplete_release_says_so(release, home, web, capsys, monkeypatch) -> None:
+def test_an_incomplete_release_says_so(release, home, web, capsys, monkeypatch):
     offer(web, monkeypatch, full={**SIZES, "train": 3553})
     get(home)
     out = capsys.readouterr().out
     assert "A full release has 3,553 train, 2 valid_seen, 1 valid_unseen." in out
 
 
-def test_ls_says_how_many_of_how_many(release, home, web, capsys) -> None:
+def test_ls_says_how_many_of_how_many(release, home, web, capsys):
     # By its short name, so that no column of the table is broken.
     assert run(["data", "ls", "--folder", home.name]) == 0
     out = capsys.readouterr().out
@@ -318,7 +310,7 @@ def test_ls_says_how_many_of_how_many(release, home, web, capsys) -> None:
     assert " 16 " in row  # two files of each game
 
 
-def test_the_table_names_the_releases_of_upstreams_tool() -> None:
+def test_the_table_names_the_releases_of_upstreams_tool():
     assert list(GAMES_DATA.releases) == ["0.4.0", "0.4.2", "0.2.2"]
     for archives in GAMES_DATA.releases.values():
         assert [a.name.rpartition("_")[2] for a in archives] == ["json.zip", "tw-pddl.zip"]
@@ -338,7 +330,7 @@ SHOP = {
 
 
 @pytest.fixture
-def shop(web, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+def shop(web, monkeypatch) -> dict[str, bytes]:
     """WebShop's files on a server, each below an address that does not show its name."""
     files = []
     for number, (name, raw) in enumerate(SHOP.items()):
@@ -356,7 +348,7 @@ def shop(web, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     return SHOP
 
 
-def test_plain_files_go_to_their_places_and_nothing_else_is_left(shop, home, web, capsys) -> None:
+def test_plain_files_go_to_their_places_and_nothing_else_is_left(shop, home, web, capsys):
     get_shop(home)
     out = capsys.readouterr().out
     assert files_of(home) == shop
@@ -379,7 +371,7 @@ def test_plain_files_go_to_their_places_and_nothing_else_is_left(shop, home, web
     assert " 3 " in row and " 33 B" in row
 
 
-def test_a_cut_plain_file_is_fetched_and_another_is_left_alone(shop, home, web, capsys) -> None:
+def test_a_cut_plain_file_is_fetched_and_another_is_left_alone(shop, home, web, capsys):
     get_shop(home)
     (home / "items_shuffle_1000.json").write_bytes(b'[{"asin": "B')
     (home / "items_human_ins.json").write_bytes(b'{"mine": []}')
@@ -393,7 +385,7 @@ def test_a_cut_plain_file_is_fetched_and_another_is_left_alone(shop, home, web, 
     assert files_of(home) == shop
 
 
-def test_a_packed_plain_file_is_there_too(shop, home, web, capsys) -> None:
+def test_a_packed_plain_file_is_there_too(shop, home, web, capsys):
     home.mkdir()
     (home / "items_shuffle_1000.json.xz").write_bytes(b"packed")
     get_shop(home)
@@ -403,7 +395,7 @@ def test_a_packed_plain_file_is_there_too(shop, home, web, capsys) -> None:
     assert [path for path, _ in web.requests] == ["/download/1", "/download/2"]
 
 
-def test_plain_files_from_a_mirror_or_a_folder(shop, home, web, capsys, tmp_path) -> None:
+def test_plain_files_from_a_mirror_or_a_folder(shop, home, web, capsys, tmp_path):
     web.files = {f"/mirror/{name}": raw for name, raw in shop.items()}
     get_shop(home, "--base-url", f"{web.url}/mirror/")
     assert files_of(home) == shop
@@ -419,7 +411,7 @@ def test_plain_files_from_a_mirror_or_a_folder(shop, home, web, capsys, tmp_path
     assert files_of(tmp_path / "other") == shop and web.requests == []
 
 
-def test_a_used_up_quota_is_said_with_what_to_do(shop, home, web, capsys) -> None:
+def test_a_used_up_quota_is_said_with_what_to_do(shop, home, web, capsys):
     web.files["/download/1"] = b"<!DOCTYPE html><title>Google Drive - Quota exceeded</title>"
     line = shop_refusal(capsys, home)
     assert f"{web.url}/download/1: the server sends a web page ('Google Drive - Quota" in line
@@ -430,7 +422,7 @@ def test_a_used_up_quota_is_said_with_what_to_do(shop, home, web, capsys) -> Non
     assert "answers 404" in line and "Try a mirror." not in line
 
 
-def test_another_plain_file_than_the_releases_is_refused(shop, home, web, capsys) -> None:
+def test_another_plain_file_than_the_releases_is_refused(shop, home, web, capsys):
     raw = shop["items_shuffle_1000.json"]
     for wrong, says in ((raw + b" ", "offers 17 bytes"), (raw[:-2] + b" ]", "SHA-256")):
         web.files["/download/0"] = wrong
@@ -441,7 +433,7 @@ def test_another_plain_file_than_the_releases_is_refused(shop, home, web, capsys
     assert (home / "items_shuffle_1000.json").read_bytes() == raw[:-2] + b" ]"
 
 
-def test_the_table_names_webshops_files() -> None:
+def test_the_table_names_webshops_files():
     assert list(SHOP_DATA.releases) == ["small", "full", "splits"]
     files = {file.path: file for some in SHOP_DATA.releases.values() for file in some}
     assert len(files) == 11
@@ -453,7 +445,7 @@ def test_the_table_names_webshops_files() -> None:
     assert {path for path in files if path.startswith("splits/")} == set(LISTS.values())
 
 
-def test_the_real_files_are_those_of_the_table(test_data: Path) -> None:
+def test_the_real_files_are_those_of_the_table(test_data):
     for file in SHOP_DATA.releases["splits"]:
         raw = (test_data / "webshop" / file.path).read_bytes()
         assert (len(raw), hashlib.sha256(raw).hexdigest()) == (file.size, file.sha256)

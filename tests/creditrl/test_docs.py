@@ -39,7 +39,7 @@ METHODS = [m for m in list_methods() if m.method.__module__.startswith("creditrl
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("docs") / "site"
     assert run(["docs", "--out", str(folder)]) == 0
     return folder
@@ -77,7 +77,7 @@ def said(text: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", ENVIRONMENTS, ids=lambda entry: entry.id)
-def test_every_environment_has_its_page(site: Path, entry) -> None:
+def test_every_environment_has_its_page(site, entry):
     name = entry.id.removeprefix("CreditRL/").removesuffix("-v0")
     page = Page(site / "environments" / f"{name}.html")
     env_class = environment_class(entry.id)
@@ -89,7 +89,7 @@ def test_every_environment_has_its_page(site: Path, entry) -> None:
 
 
 @pytest.mark.parametrize("info", METHODS, ids=lambda info: info.name)
-def test_every_method_has_its_page(site: Path, info) -> None:
+def test_every_method_has_its_page(site, info):
     page = Page(site / "methods" / f"{info.name}.html")
     assert said(info.paper) in said(page.text)
     assert "Source" in page.text  # with its equation, where the docstring has one
@@ -105,7 +105,7 @@ def test_every_method_has_its_page(site: Path, info) -> None:
         assert said(each.doc)[:40] in said(page.text), each.name
 
 
-def test_the_pages_are_those_of_what_is_there(site: Path) -> None:
+def test_the_pages_are_those_of_what_is_there(site):
     for folder, names in (
         ("environments", {e.id[9:-3] for e in ENVIRONMENTS}),
         ("methods", {m.name for m in METHODS}),
@@ -115,14 +115,14 @@ def test_the_pages_are_those_of_what_is_there(site: Path) -> None:
     assert len(METHODS) >= 22 and len(ENVIRONMENTS) == 5
 
 
-def test_the_command_line_is_what_help_prints(site: Path) -> None:
+def test_the_command_line_is_what_help_prints(site):
     bench = Page(site / "commands" / "bench.html").text
     for words in ("creditrl bench envs", "creditrl bench credit", "--rounds INT"):
         assert words in bench
     assert "--method.name" in Page(site / "commands" / "train.html").text
 
 
-def test_the_api_has_every_public_name(site: Path) -> None:
+def test_the_api_has_every_public_name(site):
     pages = {p.stem: Page(p) for p in (site / "api").glob("*.html")}
     places = set().union(*(page.places for page in pages.values()))
     for name in (
@@ -139,7 +139,7 @@ def test_the_api_has_every_public_name(site: Path) -> None:
     assert not any(name.startswith(("creditrl.cli", "creditrl.bench")) for name in pages)
 
 
-def test_the_readme_is_the_start(site: Path) -> None:
+def test_the_readme_is_the_start(site):
     start = Page(site / "index.html")
     assert "credit for every step" in start.text
     assert "run by:" not in start.text
@@ -150,13 +150,13 @@ def test_the_readme_is_the_start(site: Path) -> None:
 # --- the whole ------------------------------------------------------------------------------------
 
 
-def test_links_between_pages_lead_to_them_on_the_site(site: Path) -> None:
+def test_links_between_pages_lead_to_them_on_the_site(site):
     assert "results/baselines.html" in Page(site / "index.html").links
     links = Page(site / "environments" / "ALFWorld.html").links
     assert "../guides/small-policies.html" in links
 
 
-def test_no_link_leads_nowhere(site: Path) -> None:
+def test_no_link_leads_nowhere(site):
     pages = {path: Page(path) for path in site.rglob("*.html") if path.name != "404.html"}
     broken = []
     checked = 0
@@ -176,7 +176,7 @@ def test_no_link_leads_nowhere(site: Path) -> None:
     assert broken == [] and checked > 2000
 
 
-def test_nothing_is_loaded_from_elsewhere(site: Path, tmp_path: Path) -> None:
+def test_nothing_is_loaded_from_elsewhere(site, tmp_path):
     assert outside_loads(site) == []
     for path in site.rglob("*.html"):
         assert "default-src &#39;self&#39;" in path.read_text() or (
@@ -187,7 +187,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path, tmp_path: Path) -> None:
     assert outside_loads(tmp_path) == ["bad.css: //x.y/z.woff", "bad.html: https://x.y/z.css"]
 
 
-def test_the_search_knows_the_pages(site: Path) -> None:
+def test_the_search_knows_the_pages(site):
     index = json.loads((site / "search.json").read_text("utf-8"))
     text = json.dumps(index)
     for words in ("methods/gigpo.html", "environments/ALFWorld.html", "step_weight"):
@@ -198,7 +198,7 @@ def test_the_search_knows_the_pages(site: Path) -> None:
 @pytest.mark.chromium
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("page", ["index.html", "methods/gigpo.html"])
-def test_a_page_stands_out_nowhere(browser, site: Path, artefacts: Path, page, size) -> None:
+def test_a_page_stands_out_nowhere(browser, site, artefacts, page, size):
     server = SiteServer(site)
     try:
         browser.size(*size)
@@ -217,7 +217,7 @@ def small() -> Site:
     return Site("Small", {"index.md": "# Small\n\nHello.\n"}, [("Guide", [("Start", "index.md")])])
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("years")
@@ -229,16 +229,14 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("here", [".", ".."])
-def test_a_site_is_not_made_where_one_stands(
-    here: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_site_is_not_made_where_one_stands(here, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty" if here == "." else tmp_path)
     with pytest.raises(ConfigError, match="not a folder name"):
         refuse_foreign(Path(here))
 
 
-def test_a_site_of_ours_is_replaced(tmp_path: Path) -> None:
+def test_a_site_of_ours_is_replaced(tmp_path):
     folder = write_site(small(), tmp_path / "site")
     assert (folder / MARK).is_file()
     (folder / "stale.html").write_text("old")
@@ -248,7 +246,7 @@ def test_a_site_of_ours_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def two_versions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two_versions(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("docs") / "site"
     with pytest.MonkeyPatch.context() as patch:
         for version in ("0.10.0", "0.9.0"):
@@ -257,7 +255,7 @@ def two_versions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_versions_lie_side_by_side_and_the_newest_comes_first(two_versions: Path) -> None:
+def test_versions_lie_side_by_side_and_the_newest_comes_first(two_versions):
     listed = json.loads((two_versions / "versions.json").read_text())
     assert [one["version"] for one in listed] == ["0.10.0", "0.9.0"]
     assert "url=0.10.0/" in (two_versions / "index.html").read_text()
@@ -265,9 +263,7 @@ def test_versions_lie_side_by_side_and_the_newest_comes_first(two_versions: Path
         assert f"CreditRL {version}" in (two_versions / version / "index.html").read_text()
 
 
-def test_versions_and_a_single_site_do_not_replace_each_other(
-    two_versions: Path, tmp_path: Path
-) -> None:
+def test_versions_and_a_single_site_do_not_replace_each_other(two_versions, tmp_path):
     with pytest.raises(RunFolderError, match="holds versions of the site; nothing was"):
         write_site(small(), two_versions)
     one = write_site(small(), tmp_path / "site")
@@ -277,7 +273,7 @@ def test_versions_and_a_single_site_do_not_replace_each_other(
 
 @pytest.mark.slow
 @pytest.mark.chromium
-def test_a_page_has_a_menu_of_the_versions(browser, two_versions: Path) -> None:
+def test_a_page_has_a_menu_of_the_versions(browser, two_versions):
     server = SiteServer(two_versions)
     links = "return [...document.querySelectorAll('.md-version__link')].map(a => a.href)"
     try:
@@ -290,7 +286,7 @@ def test_a_page_has_a_menu_of_the_versions(browser, two_versions: Path) -> None:
         server.close()
 
 
-def test_a_broken_link_ends_it_and_leaves_the_old_site(tmp_path: Path) -> None:
+def test_a_broken_link_ends_it_and_leaves_the_old_site(tmp_path):
     folder = write_site(small(), tmp_path / "site")
     bad = small()
     bad.pages["index.md"] += "\n[there](nowhere.md)\n"
@@ -299,7 +295,7 @@ def test_a_broken_link_ends_it_and_leaves_the_old_site(tmp_path: Path) -> None:
     assert "Hello" in (folder / "index.html").read_text()
 
 
-def test_it_is_served_to_this_machine(tmp_path: Path) -> None:
+def test_it_is_served_to_this_machine(tmp_path):
     server = SiteServer(write_site(small(), tmp_path / "site"))
     try:
         assert server.address.startswith("http://127.0.0.1:")
@@ -314,7 +310,7 @@ def test_it_is_served_to_this_machine(tmp_path: Path) -> None:
 # --- parts ----------------------------------------------------------------------------------------
 
 
-def test_docstrings_become_markdown() -> None:
+def test_docstrings_become_markdown():
     doc = inspect.cleandoc(
         """Return ``x_N`` of *all* turns <b>.
 
@@ -345,7 +341,7 @@ def test_docstrings_become_markdown() -> None:
     )
 
 
-def test_helps_are_collected_for_commands_below_commands() -> None:
+def test_helps_are_collected_for_commands_below_commands():
     helps = collect_helps()
     assert set(helps) >= {c.name for c in COMMANDS} | {"bench tasks", "data get", "data export"}
     assert (
@@ -359,7 +355,7 @@ def test_helps_are_collected_for_commands_below_commands() -> None:
         assert "``" not in told and not re.search(r":\w+:`", told), words
 
 
-def test_modules_are_read_and_not_imported() -> None:
+def test_modules_are_read_and_not_imported():
     # The API is read, not imported: modules of extras that are not installed have their pages.
     assert "creditrl.agents.vllm_engine" in MODULES
     assert "api/creditrl.trainers.models.md" in build_pages({}).pages

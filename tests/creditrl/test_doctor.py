@@ -22,9 +22,7 @@ def finding(name: str) -> doctor.Finding:
     return found
 
 
-def test_where_the_tests_run_both_commands_work_and_nobody_is_asked(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_the_tests_run_both_commands_work_and_nobody_is_asked(monkeypatch, capsys):
     def refused(*_: Any) -> None:
         raise AssertionError("doctor opened a connection")
 
@@ -41,9 +39,7 @@ def test_where_the_tests_run_both_commands_work_and_nobody_is_asked(
     assert "Next: creditrl train @quickstart" in capsys.readouterr().out
 
 
-def test_without_torch_the_way_to_get_it_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_torch_the_way_to_get_it_is_named(monkeypatch, capsys):
     version, find_spec = importlib.metadata.version, importlib.util.find_spec
 
     def found(name: str) -> str:
@@ -62,9 +58,7 @@ def test_without_torch_the_way_to_get_it_is_named(
     assert "`creditrl train @quickstart` will not work here." in out
 
 
-def test_a_package_that_is_too_old_is_named_with_both_versions(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_package_that_is_too_old_is_named_with_both_versions(monkeypatch):
     version = importlib.metadata.version
     monkeypatch.setattr(
         importlib.metadata, "version", lambda name: "0.9" if name == "peft" else version(name)
@@ -74,7 +68,7 @@ def test_a_package_that_is_too_old_is_named_with_both_versions(
     assert "--upgrade" in found.advice and found.needed_by == ("train",)
 
 
-def test_a_torch_that_cannot_be_imported_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_that_cannot_be_imported_is_broken(monkeypatch):
     imported = importlib.import_module
 
     def fails(name: str, *rest: Any) -> Any:
@@ -107,9 +101,7 @@ def fake_torch(capability: tuple[int, int]) -> Any:
 @pytest.mark.parametrize(
     ("capability", "state", "advice"), [((9, 0), "ok", ""), ((7, 5), "missing", "float32")]
 )
-def test_a_gpu_is_told_with_memory_and_what_it_supports(
-    capability: tuple[int, int], state: str, advice: str
-) -> None:
+def test_a_gpu_is_told_with_memory_and_what_it_supports(capability, state, advice):
     build, card = doctor._torch(fake_torch(capability), "")
     assert "built for CUDA 13.0" in build.said
     assert "Card, compute" in card.said and "75.2 GB of 85.9 GB free" in card.said
@@ -117,7 +109,7 @@ def test_a_gpu_is_told_with_memory_and_what_it_supports(
     assert ("bfloat16: yes" in card.said) == (state == "ok")
 
 
-def test_a_driver_without_a_gpu_build_of_torch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_without_a_gpu_build_of_torch_is_told(monkeypatch):
     torch = fake_torch((9, 0))
     torch.version.cuda, torch.cuda.is_available = None, lambda: False
     monkeypatch.setattr(doctor, "_nvidia", lambda: True)
@@ -125,7 +117,7 @@ def test_a_driver_without_a_gpu_build_of_torch_is_told(monkeypatch: pytest.Monke
     assert card.state == "broken" and "install a build of torch for its driver" in card.advice
 
 
-def test_too_little_memory_breaks_training_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_breaks_training_alone(monkeypatch):
     monkeypatch.setattr(doctor, "_free_memory", lambda: GIB)
     findings = doctor.diagnose()
     assert not doctor._works(findings, "train") and doctor._works(findings, "pytest")

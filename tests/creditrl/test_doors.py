@@ -113,7 +113,7 @@ def shown(folder: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("env", ENVS)
-def test_every_door_gives_the_same_results(env: str, endpoint: Any, tmp_path: Path) -> None:
+def test_every_door_gives_the_same_results(env, endpoint, tmp_path):
     mine, program = tmp_path / "mine.py", tmp_path / "program.py"
     mine.write_text(AGENT)
     program.write_text(PROGRAM)
@@ -145,7 +145,7 @@ def test_every_door_gives_the_same_results(env: str, endpoint: Any, tmp_path: Pa
     assert [episode.tokens for episode in results[2].episodes] == [5 * count for count in turns]
 
 
-def test_a_bad_endpoint_gives_the_results_of_a_good_one(endpoint: Any) -> None:
+def test_a_bad_endpoint_gives_the_results_of_a_good_one(endpoint):
     def play() -> EvalResult:
         chat = ChatAgent("toy", base_url=endpoint.url, backoff=0.01, retries=20, concurrency=4)
         try:
@@ -175,7 +175,7 @@ def test_a_bad_endpoint_gives_the_results_of_a_good_one(endpoint: Any) -> None:
     assert usage["requests"] == asked["all"] > 1.5 * turns
 
 
-def test_an_episode_that_an_endpoint_lost_is_played_again(endpoint: Any) -> None:
+def test_an_episode_that_an_endpoint_lost_is_played_again(endpoint):
     endpoint.answer = lambda body: choose(body["messages"][-1]["content"])
     chat = ChatAgent("toy", base_url=endpoint.url, retries=0)
     try:
@@ -187,9 +187,7 @@ def test_an_episode_that_an_endpoint_lost_is_played_again(endpoint: Any) -> None
     assert found.episodes == healthy.episodes and found.reports["retried"] == 1
 
 
-def test_react_is_a_prompting_agent_with_a_price(
-    endpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_react_is_a_prompting_agent_with_a_price(endpoint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     endpoint.answer = lambda body: "Thought: I go up.\nAction: up"
     arguments = ["eval", "VisualSokoban", "--agent", "react", "--model", "toy", "--max-turns", "2"]
@@ -207,9 +205,7 @@ def test_react_is_a_prompting_agent_with_a_price(
     assert last[-1]["content"].startswith("Observation: ")
 
 
-def test_a_file_without_a_function_is_asked_for_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_without_a_function_is_asked_for_one(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text("def act(observation, info):\n    return None\n")
     for name in ("mine.py", "mine"):
@@ -236,9 +232,7 @@ for line in sys.stdin:
 """
 
 
-def test_a_killed_evaluation_goes_on_and_counts_every_task_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_evaluation_goes_on_and_counts_every_task_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("slow.py").write_text(SLOW)
     arguments = ["eval", "VisualSokoban", "--agent", "command", "--max-turns", "4"]

@@ -291,7 +291,7 @@ FILES = {"top/a.txt": b"first", "top/sub/b.bin": BODY[:10_000], "top/empty": b""
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> Path:
+def archive(tmp_path) -> Path:
     path = tmp_path / "toy.zip"
     path.write_bytes(zipped(FILES))
     return path

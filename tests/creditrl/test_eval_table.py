@@ -17,7 +17,7 @@ def episode(**changes) -> EpisodeResult:
     return EpisodeResult(**{**usual, "tokens": 10, "cost": 0.25, **changes})
 
 
-def test_the_table_counts_what_ended_and_measures_what_did_not_fail() -> None:
+def test_the_table_counts_what_ended_and_measures_what_did_not_fail():
     live = LiveTable({"ALFWorld": 5, "WebShop": 3})
     live.add("ALFWorld", episode())
     live.add("ALFWorld", episode(success=False, score=0.0, turns=6))
@@ -29,7 +29,7 @@ def test_the_table_counts_what_ended_and_measures_what_did_not_fail() -> None:
     assert ["WebShop", "0/3", "-", "-", "0", "0", "-", "0"] in rows
 
 
-def test_what_is_spent_stands_there_before_an_episode_ends() -> None:
+def test_what_is_spent_stands_there_before_an_episode_ends():
     live = LiveTable({"ALFWorld": 5, "WebShop": 3})
     live.watch("WebShop", Spent(turns=10, tokens=100, cost=1.0)).spent(
         Spent(turns=12, tokens=150, cost=1.5), errors=3
@@ -38,9 +38,7 @@ def test_what_is_spent_stands_there_before_an_episode_ends() -> None:
 
 
 @pytest.mark.parametrize("watched", [True, False])
-def test_it_is_drawn_where_somebody_watches(
-    watched: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_drawn_where_somebody_watches(watched, monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: watched)
     with LiveTable({"ALFWorld": 5}) as live:
         live.add("ALFWorld", episode())

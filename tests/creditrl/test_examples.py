@@ -19,7 +19,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(autouse=True)
-def _kernel_draws_inline(monkeypatch: pytest.MonkeyPatch) -> None:
+def _kernel_draws_inline(monkeypatch) -> None:
     """Let the kernel choose its own way of drawing, as it does for a user."""
     monkeypatch.delenv("MPLBACKEND", raising=False)
 
@@ -35,7 +35,7 @@ def shown(outputs: list[Any], kind: str) -> list[Any]:
     return [output["data"][kind] for output in outputs if kind in output.get("data", {})]
 
 
-def test_the_notebook_of_an_agent_compares_it_with_the_baselines(tmp_path: Path) -> None:
+def test_the_notebook_of_an_agent_compares_it_with_the_baselines(tmp_path):
     outputs = outputs_of("benchmark_an_agent.ipynb", tmp_path)
     assert len(shown(outputs, "text/html")) == 2  # a table for each agent
     (report,) = shown(outputs, "text/markdown")
@@ -44,7 +44,7 @@ def test_the_notebook_of_an_agent_compares_it_with_the_baselines(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_the_notebook_of_a_method_draws_its_curve_and_its_credit(tmp_path: Path) -> None:
+def test_the_notebook_of_a_method_draws_its_curve_and_its_credit(tmp_path):
     outputs = outputs_of("write_a_credit_method.ipynb", tmp_path)
     assert len(shown(outputs, "image/png")) == 2  # the live curve, the credit
     assert any("after late" in page for page in shown(outputs, "text/html"))
@@ -54,13 +54,13 @@ def test_the_notebook_of_a_method_draws_its_curve_and_its_credit(tmp_path: Path)
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.name)
-def test_notebooks_are_kept_without_outputs(path: Path) -> None:
+def test_notebooks_are_kept_without_outputs(path):
     notebook = nbformat.read(path, as_version=4)
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
 
 
 @pytest.mark.slow
-def test_grpo_in_one_file_trains_and_stays_a_page_of_code() -> None:
+def test_grpo_in_one_file_trains_and_stays_a_page_of_code():
     path = EXAMPLES / "one_file_grpo.py"
     assert len(path.read_text().splitlines()) < 300
     words = ["--updates=1", "--clone-updates=20", "--eval-levels=32"]

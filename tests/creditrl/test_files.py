@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from creditrl.errors import DataError
 from creditrl.files import files_below
 
 
-def test_files_behind_links_are_found_and_circles_end(tmp_path: Path) -> None:
+def test_files_behind_links_are_found_and_circles_end(tmp_path):
     home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
     for path in (home / "a/one", home / "three", elsewhere / "deep/two"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -24,6 +22,6 @@ def test_files_behind_links_are_found_and_circles_end(tmp_path: Path) -> None:
     assert found == ["a/one", "b/deep/two", "c/two", "four", "three"]
 
 
-def test_what_is_no_folder_is_named(tmp_path: Path) -> None:
+def test_what_is_no_folder_is_named(tmp_path):
     with pytest.raises(DataError, match=r"nowhere: No such file or directory\. Expected a folder"):
         files_below(tmp_path / "nowhere")

@@ -35,7 +35,7 @@ def plain(shade: int, height: int = 200, width: int = 300) -> np.ndarray:
 # --- the file -------------------------------------------------------------------------------------
 
 
-def test_a_gif_has_every_frame_in_its_size_and_loops(tmp_path: Path) -> None:
+def test_a_gif_has_every_frame_in_its_size_and_loops(tmp_path):
     path = save_gif([plain(0), plain(100), plain(200)], tmp_path / "a.gif", 0.3)
     assert [int(frame.mean()) for frame in frames_of(path)] == [0, 100, 200]
     with Image.open(path) as film:
@@ -45,7 +45,7 @@ def test_a_gif_has_every_frame_in_its_size_and_loops(tmp_path: Path) -> None:
         assert film.info["duration"] == 1200  # the end stays
 
 
-def test_small_pictures_are_enlarged_and_smaller_ones_centred(tmp_path: Path) -> None:
+def test_small_pictures_are_enlarged_and_smaller_ones_centred(tmp_path):
     small = np.zeros((40, 60, 3), dtype=np.uint8)
     first, second = frames_of(save_gif([small, small[:20, :30]], tmp_path / "a.gif"))
     assert first.shape == second.shape == (160, 240, 3)  # four times as large
@@ -56,13 +56,13 @@ def test_small_pictures_are_enlarged_and_smaller_ones_centred(tmp_path: Path) ->
     ("frames", "seconds", "message"),
     [([], 0.5, "expected at least one"), ([plain(0)], 0.0, "expected from 0.02 to 60")],
 )
-def test_what_is_no_film_is_refused(tmp_path: Path, frames, seconds, message) -> None:
+def test_what_is_no_film_is_refused(tmp_path, frames, seconds, message):
     with pytest.raises(ConfigError, match=message):
         save_gif(frames, tmp_path / "a.gif", seconds)
 
 
 @pytest.mark.chromium
-def test_a_player_shows_text_and_actions_and_runs_nothing_else(browser, tmp_path: Path) -> None:
+def test_a_player_shows_text_and_actions_and_runs_nothing_else(browser, tmp_path):
     stills = [Still("A hall.", "<b>go north</b>"), Still("A kitchen."), Still("The end.")]
     path = save_film(stills, tmp_path / "a.gif", 30.0, "One & two")
     assert path == tmp_path / "a.html"
@@ -75,7 +75,7 @@ def test_a_player_shows_text_and_actions_and_runs_nothing_else(browser, tmp_path
 
 
 @pytest.mark.chromium
-def test_a_player_plays_by_itself_and_begins_again(browser, tmp_path: Path) -> None:
+def test_a_player_plays_by_itself_and_begins_again(browser, tmp_path):
     path = save_film([Still("A hall.", "go"), Still("The end.")], tmp_path / "a.gif", 0.05)
     browser.driver.get(path.as_uri())
     for text in ("The end.", "A hall."):
@@ -90,7 +90,7 @@ def plan(env: Any, seed: int) -> list[str]:
     return env.unwrapped.expert_plan()
 
 
-def test_sokoban_has_a_frame_for_every_move(tmp_path: Path) -> None:
+def test_sokoban_has_a_frame_for_every_move(tmp_path):
     env = gym.make("CreditRL/VisualSokoban-v0")
     moves = plan(env, 3)
     path = env.unwrapped.render_gif(tmp_path / "a.gif", moves, seed=3)
@@ -102,14 +102,14 @@ def test_sokoban_has_a_frame_for_every_move(tmp_path: Path) -> None:
     assert (np.array(frames[0].shape)[:2] % size[:2] == 0).all()  # whole pixels
 
 
-def test_a_film_ends_with_the_episode(tmp_path: Path) -> None:
+def test_a_film_ends_with_the_episode(tmp_path):
     env = gym.make("CreditRL/VisualSokoban-v0")
     moves = plan(env, 3)
     path = env.unwrapped.render_gif(tmp_path / "a.gif", [*moves, "left", "right"], seed=3)
     assert len(frames_of(path)) == len(moves) + 1
 
 
-def test_virtualhome_is_filmed_as_its_map(tmp_path: Path) -> None:
+def test_virtualhome_is_filmed_as_its_map(tmp_path):
     env = gym.make("CreditRL/VirtualHome-v0", picture_size=(320, 240))
     path = env.unwrapped.render_gif(tmp_path / "a.gif", plan(env, 0), seed=0)
     frames = frames_of(path)
@@ -117,7 +117,7 @@ def test_virtualhome_is_filmed_as_its_map(tmp_path: Path) -> None:
 
 
 @pytest.mark.chromium
-def test_webshop_is_filmed_as_its_pages(tmp_path: Path) -> None:
+def test_webshop_is_filmed_as_its_pages(tmp_path):
     env = gym.make("CreditRL/WebShop-v0")
     actions = plan(env, 0)
     path = env.unwrapped.render_gif(tmp_path / "a.gif", actions, seed=0)
@@ -125,7 +125,7 @@ def test_webshop_is_filmed_as_its_pages(tmp_path: Path) -> None:
     assert len(frames_of(path)) == len(actions) + 1
 
 
-def test_an_environment_without_pictures_writes_a_player(tmp_path: Path) -> None:
+def test_an_environment_without_pictures_writes_a_player(tmp_path):
     env = gym.make("CreditRL/ALFWorld-v0")
     text, _ = env.reset(seed=1)
     path = env.unwrapped.render_gif(tmp_path / "a.gif", ["look", "inventory"], seed=1)
@@ -137,7 +137,7 @@ def test_an_environment_without_pictures_writes_a_player(tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def rooms(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def rooms(tmp_path_factory) -> Path:
     """Results of an evaluation in VisualSokoban."""
     out = tmp_path_factory.mktemp("rooms") / "rooms.json"
     few = ["--episodes", "2", "--out", str(out)]
@@ -145,7 +145,7 @@ def rooms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_an_episode_of_an_evaluation_becomes_a_gif(rooms: Path, tmp_path: Path, capsys) -> None:
+def test_an_episode_of_an_evaluation_becomes_a_gif(rooms, tmp_path, capsys):
     out = tmp_path / "one.gif"
     assert run(["view", str(rooms), "--gif", "0/eval/1", "--out", str(out)]) == 0
     assert f"Wrote {out}" in capsys.readouterr().out
@@ -153,7 +153,7 @@ def test_an_episode_of_an_evaluation_becomes_a_gif(rooms: Path, tmp_path: Path, 
     assert len(frames_of(out)) == turns + 1
 
 
-def test_the_file_is_named_after_run_and_episode(rooms, tmp_path, monkeypatch, capsys) -> None:
+def test_the_file_is_named_after_run_and_episode(rooms, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run(["view", str(rooms), "--gif", "eval/0"]) == 0
     assert (tmp_path / "rooms-0-eval-0.gif").is_file()
@@ -161,16 +161,14 @@ def test_the_file_is_named_after_run_and_episode(rooms, tmp_path, monkeypatch, c
     assert "exists; nothing was overwritten" in capsys.readouterr().err
 
 
-def test_a_gif_of_the_name_of_a_page_is_not_overwritten(
-    rooms: Path, tmp_path: Path, capsys
-) -> None:
+def test_a_gif_of_the_name_of_a_page_is_not_overwritten(rooms, tmp_path, capsys):
     (tmp_path / "a.gif").write_text("mine")
     assert run(["view", str(rooms), "--gif", "eval/0", "--out", str(tmp_path / "a.html")]) == 2
     assert "a.gif exists; nothing was overwritten" in capsys.readouterr().err
     assert (tmp_path / "a.gif").read_text() == "mine"
 
 
-def test_what_a_run_did_not_draw_is_played_again(tmp_path: Path) -> None:
+def test_what_a_run_did_not_draw_is_played_again(tmp_path):
     out = tmp_path / "home.json"
     few = ["--episodes", "1", "--max-turns", "3", "--out", str(out)]
     assert run(["eval", "VirtualHome", "--agent", "expert", *few]) == 0
@@ -178,7 +176,7 @@ def test_what_a_run_did_not_draw_is_played_again(tmp_path: Path) -> None:
     assert len(frames_of(tmp_path / "home.gif")) == 4
 
 
-def test_pictures_that_a_run_stored_are_taken(tmp_path: Path) -> None:
+def test_pictures_that_a_run_stored_are_taken(tmp_path):
     path = make_run(tmp_path / "run", {1: [episode(1, 0, WON, success=True)]}).path
     store = PictureStore(path / "pictures")
     for number in range(len(WON)):
@@ -189,7 +187,7 @@ def test_pictures_that_a_run_stored_are_taken(tmp_path: Path) -> None:
     assert [int(f.mean()) for f in frames_of(tmp_path / "a.gif")] == [0, 40, 80, 120, 160]
 
 
-def test_text_is_played_where_there_are_no_pictures(tmp_path: Path, capsys) -> None:
+def test_text_is_played_where_there_are_no_pictures(tmp_path, capsys):
     path = make_run(tmp_path / "run", {1: [episode(1, 0, LOST, success=False)]}).path
     assert run(["view", str(path), "--gif", "1/u1/0", "--out", str(tmp_path / "a.gif")]) == 0
     assert "CreditRL/ALFWorld-v0 draws no pictures." in capsys.readouterr().out
@@ -205,8 +203,8 @@ def test_text_is_played_where_there_are_no_pictures(tmp_path: Path, capsys) -> N
     ],
 )
 def test_an_environment_that_is_not_ours_is_not_made_and_its_text_is_played(
-    env_id: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
+    env_id, said, tmp_path, monkeypatch, capsys
+):
     (tmp_path / "hostile.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)
     path = make_run(tmp_path / "run", {1: [episode(1, 0, LOST, success=False, env_id=env_id)]}).path
@@ -214,7 +212,7 @@ def test_an_environment_that_is_not_ours_is_not_made_and_its_text_is_played(
     assert said in capsys.readouterr().out and (tmp_path / "a.html").is_file()
 
 
-def test_another_episode_than_the_stored_one_is_not_filmed(rooms: Path, tmp_path: Path) -> None:
+def test_another_episode_than_the_stored_one_is_not_filmed(rooms, tmp_path):
     # The stored text is of no room that this environment could draw, nor play.
     turned = episode(1, 0, WON, success=True, env_id="CreditRL/VisualSokoban-v0")
     path = make_run(tmp_path / "run", {1: [turned]}).path
@@ -232,7 +230,7 @@ def test_another_episode_than_the_stored_one_is_not_filmed(rooms: Path, tmp_path
         (["--out", "a.gif"], "--out is the file of --gif or --tokens: give one of them as well."),
     ],
 )
-def test_bad_requests_are_one_line(rooms: Path, capsys, flags, message) -> None:
+def test_bad_requests_are_one_line(rooms, capsys, flags, message):
     assert run(["view", str(rooms), *flags]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and message.format(rooms=rooms) in error

@@ -39,9 +39,7 @@ def creditrl(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return by_python("-c", code, cwd=folder, timeout=240)
 
 
-def test_the_readmes_agent_is_measured_on_all_environments_by_the_core_package(
-    tmp_path: Path,
-) -> None:
+def test_the_readmes_agent_is_measured_on_all_environments_by_the_core_package(tmp_path):
     (code,) = re.findall(r"```python\n(.*?)```", PART, re.S)[:1]
     assert len(code.strip().splitlines()) <= 12
     (tmp_path / "my_agent.py").write_text(code)
@@ -64,7 +62,7 @@ def test_the_readmes_agent_is_measured_on_all_environments_by_the_core_package(
     assert f"Run: {install_command('view')}" in looked.stderr
 
 
-def test_the_core_package_is_small() -> None:
+def test_the_core_package_is_small():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     names = {re.split(r"[<>=]", need)[0] for need in project["dependencies"]}
     assert names == {
@@ -76,5 +74,5 @@ def test_the_core_package_is_small() -> None:
 
 
 @pytest.mark.parametrize("words", ["Baselines", "creditrl view", "pip install -e ."])
-def test_the_guide_says_what_follows(words: str) -> None:
+def test_the_guide_says_what_follows(words):
     assert words in PART

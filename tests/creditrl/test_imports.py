@@ -93,7 +93,7 @@ def level(module: str) -> int:
     return next((number for number, layer in enumerate(LAYERS) if part in layer), 0)
 
 
-def test_layers_import_downwards() -> None:
+def test_layers_import_downwards():
     upwards = {}
     for module, path in MODULES.items():
         for name in imports(path, lazy=True):
@@ -103,12 +103,12 @@ def test_layers_import_downwards() -> None:
     assert set(upwards) == set(UPWARDS), upwards
 
 
-def test_layers_name_packages_and_modules_that_are_there() -> None:
+def test_layers_name_packages_and_modules_that_are_there():
     parts = {module.split(".")[1] for module in MODULES}
     assert set().union(*LAYERS) <= parts
 
 
-def test_files_do_not_import_each_other_in_a_circle() -> None:
+def test_files_do_not_import_each_other_in_a_circle():
     direct = {
         module: {
             found
@@ -133,7 +133,7 @@ def test_files_do_not_import_each_other_in_a_circle() -> None:
         visit(module, ())
 
 
-def test_nothing_below_trainers_imports_torch() -> None:
+def test_nothing_below_trainers_imports_torch():
     trainers = level("creditrl.trainers")
     found = [
         f"{module} imports {name}"
@@ -161,7 +161,7 @@ def python(code: str) -> str:
 
 
 @pytest.mark.parametrize("what", ["", ".wrappers", ".envs.vector", ".agents.transformers"])
-def test_importing_brings_nothing_heavy(what: str):
+def test_importing_brings_nothing_heavy(what):
     code = f"import json, sys, creditrl{what}; print(json.dumps([*sys.modules]))"
     loaded = set(json.loads(python(code)))
     assert loaded.isdisjoint(HEAVY)

@@ -28,7 +28,7 @@ def installed(package: Path, target: Path, *options: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     made = tmp_path_factory.mktemp("new")
     python(made, "creditrl.cli", "new", "env", "my-stairs")
     python(made, "creditrl.cli", "new", "method", "winners", "--folder", "mine/winners")
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_installed_it_needs_no_plugin(folder: Path, tmp_path: Path) -> None:
+def test_installed_it_needs_no_plugin(folder, tmp_path):
     site = installed(folder / "my-stairs", tmp_path / "env")
     recipe = f"@{folder / 'my-stairs' / 'my_stairs.toml'}"
     words = ["train", recipe, "--budget.updates", "2", "--run.folder", str(tmp_path / "run")]
@@ -45,7 +45,7 @@ def test_installed_it_needs_no_plugin(folder: Path, tmp_path: Path) -> None:
     assert "winners" in python(tmp_path, "creditrl.cli", "methods", path=site)
 
 
-def test_an_editable_package_is_found_beside_its_folder(tmp_path: Path) -> None:
+def test_an_editable_package_is_found_beside_its_folder(tmp_path):
     python(tmp_path, "creditrl.cli", "new", "env", "my_stairs")
     site = installed(tmp_path / "my_stairs", tmp_path / "site", "--editable")
     made = (
@@ -61,7 +61,7 @@ def test_an_editable_package_is_found_beside_its_folder(tmp_path: Path) -> None:
     ("page", "kind", "name"),
     [("add-an-environment", "env", "stairs"), ("add-a-method", "method", "winners-only")],
 )
-def test_the_guide_shows_what_is_written(page: str, kind: str, name: str) -> None:
+def test_the_guide_shows_what_is_written(page, kind, name):
     guide = (ROOT / "docs" / "guides" / f"{page}.md").read_text("utf-8")
     template = (ROOT / "creditrl" / "templates" / f"{kind}.py.txt").read_text("utf-8")
     assert f"```python\n{render(template, kind, name)}```" in guide

@@ -83,7 +83,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("next") / "my run"
     assert run(["train", "@quickstart", *TINY.split(), "--run.folder", str(folder)]) == 0
     return folder
@@ -91,13 +91,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_the_command_that_is_named_next_works(
-    name: str,
-    trained: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_command_that_is_named_next_works(name, trained, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     (tmp_path / "my_agent.py").write_text("def act(observation, info):\n    return 'look'\n")
@@ -119,9 +113,7 @@ def test_the_command_that_is_named_next_works(
             assert Path(url2pathname(urlsplit(words[-1]).path)).is_file(), following
 
 
-def test_without_the_viewers_packages_an_evaluation_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_the_viewers_packages_an_evaluation_is_reported(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("pyarrow", "matplotlib"):
         monkeypatch.setitem(sys.modules, name, None)

@@ -39,7 +39,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, noted: dict[str, Any] | None) -> 
     monkeypatch.setattr(importlib.metadata, "distribution", lambda name: Distribution())
 
 
-def test_a_checkout_is_installed_from_its_folder() -> None:
+def test_a_checkout_is_installed_from_its_folder():
     assert CHECKOUT == ROOT
     words = shlex.split(install_command("train", "--force-reinstall"))
     assert words == ["pip", "install", "--force-reinstall", "-e", f"{ROOT}[train]"]
@@ -63,9 +63,7 @@ def test_a_checkout_is_installed_from_its_folder() -> None:
         ({"url": "file:///home/me/creditrl", "dir_info": {}}, "file:///home/me/creditrl"),
     ],
 )
-def test_a_copy_is_installed_from_where_it_came(
-    monkeypatch: pytest.MonkeyPatch, noted: dict[str, Any] | None, url: str | None
-) -> None:
+def test_a_copy_is_installed_from_where_it_came(monkeypatch, noted, url):
     installed(monkeypatch, noted)
     *command, wanted = shlex.split(install_command("train"))
     requirement = Requirement(wanted)
@@ -73,7 +71,7 @@ def test_a_copy_is_installed_from_where_it_came(
     assert (requirement.name, requirement.extras, requirement.url) == ("creditrl", {"train"}, url)
 
 
-def test_no_hint_is_made_elsewhere() -> None:
+def test_no_hint_is_made_elsewhere():
     # Written out, a command names an index that has no such package.
     spelled = re.compile(r"creditrl\[")
     files = [ROOT / "README.md", *(ROOT / ".ci").glob("*")]
@@ -88,7 +86,7 @@ def extras() -> dict[str, list[str]]:
     return dict(known["optional-dependencies"])
 
 
-def test_every_hint_names_an_extra_that_there_is() -> None:
+def test_every_hint_names_an_extra_that_there_is():
     import ast
 
     place = {"require_extra": 1, "install_command": 0}
@@ -106,12 +104,12 @@ def test_every_hint_names_an_extra_that_there_is() -> None:
     assert {"eval", "train", "serve", "view", "browser", "trl"} <= named <= set(extras()) - OLD
 
 
-def test_old_names_of_extras_bring_new_ones_alone() -> None:
+def test_old_names_of_extras_bring_new_ones_alone():
     for name in OLD:
         (need,) = extras()[name]
         assert Requirement(need).name == "creditrl" and Requirement(need).extras <= set(extras())
 
 
-def test_the_extra_all_holds_those_that_users_choose_among() -> None:
+def test_the_extra_all_holds_those_that_users_choose_among():
     (need,) = extras()["all"]
     assert {"eval", "train", "serve", "view", "browser"} <= Requirement(need).extras

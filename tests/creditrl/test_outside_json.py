@@ -71,7 +71,7 @@ def test_the_bounds_themselves_are_read():
     assert read_json(f"[{LARGEST_INT}, -{LARGEST_INT}]") == [LARGEST_INT, -LARGEST_INT]
 
 
-def test_a_file_holds_seeds_of_64_bits_and_an_error_names_it(tmp_path: Path):
+def test_a_file_holds_seeds_of_64_bits_and_an_error_names_it(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(f'{{"seed": {2**63}}}')
     assert read_json_file(path) == {"seed": 2**63} == read_object_file(path)

@@ -60,13 +60,13 @@ def python(executable: Path | str, code: str, cwd: Path) -> str:
     return done.stdout
 
 
-def test_every_folder_has_an_init() -> None:
+def test_every_folder_has_an_init():
     for name, folder in package_folders().items():
         assert (folder / "__init__.py").is_file(), name
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory) -> Path:
     """Folder with the wheel of the tree, and the sdist with the wheel that is built from it."""
     folder = tmp_path_factory.mktemp("build")
     tree = folder / "tree"
@@ -97,19 +97,19 @@ def wheel_files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_every_file_and_no_other(built: Path) -> None:
+def test_the_wheel_holds_every_file_and_no_other(built):
     expected = {name: path.read_bytes() for name, path in package_files().items()}
     assert wheel_files(built / "direct") == expected
 
 
 @pytest.mark.slow
-def test_the_wheel_of_the_sdist_is_the_wheel_of_the_tree(built: Path) -> None:
+def test_the_wheel_of_the_sdist_is_the_wheel_of_the_tree(built):
     assert list((built / "sdist").glob("*.tar.gz"))
     assert wheel_files(built / "sdist") == wheel_files(built / "direct")
 
 
 @pytest.fixture(scope="module")
-def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(built, tmp_path_factory) -> Path:
     """Python of a fresh environment with the wheel; it sees this one's other packages."""
     venv = tmp_path_factory.mktemp("venv")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
@@ -127,7 +127,7 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Path) -> None:
+def test_every_module_of_the_wheel_can_be_imported(installed, tmp_path):
     code = (
         "import importlib, json, sys\n"
         f"names = {module_names()!r}\n"
@@ -144,7 +144,7 @@ def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_recipes_travel_as_package_data(installed: Path, tmp_path: Path) -> None:
+def test_recipes_travel_as_package_data(installed, tmp_path):
     code = (
         "import tomllib\n"
         "from importlib.resources import files\n"
@@ -160,13 +160,13 @@ def test_recipes_travel_as_package_data(installed: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_the_installed_command_runs(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_command_runs(installed, tmp_path):
     done = ran(installed.parent / "creditrl", "--version", cwd=tmp_path, check=True)
     assert done.stdout.startswith("creditrl ")
 
 
 @pytest.mark.slow
-def test_gymnasium_makes_the_environment_by_its_id_alone(installed: Path, tmp_path: Path) -> None:
+def test_gymnasium_makes_the_environment_by_its_id_alone(installed, tmp_path):
     code = (
         "import gymnasium as gym\n"
         "env = gym.make('creditrl:CreditRL/VisualSokoban-v0')\n"
@@ -175,7 +175,7 @@ def test_gymnasium_makes_the_environment_by_its_id_alone(installed: Path, tmp_pa
     assert python(installed, code, tmp_path).strip()
 
 
-def test_importing_creditrl_stays_light(tmp_path: Path) -> None:
+def test_importing_creditrl_stays_light(tmp_path):
     # A count of modules, not a time: `creditrl bench envs` prints the milliseconds.
     code = (
         "import importlib.util, json, pathlib, sys, gymnasium\n"
@@ -199,7 +199,7 @@ def test_importing_creditrl_stays_light(tmp_path: Path) -> None:
         ("agents", ("trainers", "cli")),
     ],
 )
-def test_dependencies_point_one_way(layer: str, above: tuple[str, ...], tmp_path: Path) -> None:
+def test_dependencies_point_one_way(layer, above, tmp_path):
     """Nothing left of ``trainers`` needs it, or torch; a layer works where later ones are not."""
     names = [n for n in module_names() if n.split(".")[1:2] == [layer]]
     # The modules of an optional extra are imported where that extra is.
@@ -218,7 +218,7 @@ def test_dependencies_point_one_way(layer: str, above: tuple[str, ...], tmp_path
     python(sys.executable, code, tmp_path)
 
 
-def test_the_records_need_nothing_but_the_errors() -> None:
+def test_the_records_need_nothing_but_the_errors():
     # By reading: `creditrl.types` cannot be imported without the package, which registers the ids.
     imported = {}
     for name in ("types", "errors", "_origin", "_checkout"):
@@ -236,6 +236,6 @@ def test_the_records_need_nothing_but_the_errors() -> None:
     }
 
 
-def test_the_links_are_relative_and_no_other_files_are_links() -> None:
+def test_the_links_are_relative_and_no_other_files_are_links():
     links = {path: path.readlink() for path in (ROOT / "creditrl").rglob("*") if path.is_symlink()}
     assert links == {ROOT / "creditrl" / name: Path("..") / name for name in LINKED}

@@ -51,14 +51,14 @@ def next_of(told: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     made = tmp_path_factory.mktemp("own")
     (made / "stairs.py").write_text(code(ENVIRONMENT))
     (made / "winners_only.py").write_text(code(METHOD))
     return made
 
 
-def test_a_module_is_found_in_the_working_directory(folder: Path) -> None:
+def test_a_module_is_found_in_the_working_directory(folder):
     command = "creditrl check stairs:Mine/Stairs-v0 --rules state_keys"
     assert "1 rules hold, 0 broken" in creditrl(folder, command)
     (folder / "empty").mkdir()
@@ -66,7 +66,7 @@ def test_a_module_is_found_in_the_working_directory(folder: Path) -> None:
     assert "'empty' is a folder without __init__.py" in told
 
 
-def test_an_environment_of_ones_own_is_listed_and_suggested(folder: Path) -> None:
+def test_an_environment_of_ones_own_is_listed_and_suggested(folder):
     told = creditrl(folder, "creditrl envs --plugin stairs.py")
     assert re.search(r"Mine/Stairs-v0 +Mine/Stairs-v0 +Four steps, firm or loose\.", told)
     (folder / "broken.py").write_text(
@@ -81,7 +81,7 @@ def test_an_environment_of_ones_own_is_listed_and_suggested(folder: Path) -> Non
     assert "CreditRL/WebShop-v0, Mine/Stairs-v0. One of your own" in told
 
 
-def test_the_words_in_the_record_of_the_guide_reach_its_prompts(folder: Path) -> None:
+def test_the_words_in_the_record_of_the_guide_reach_its_prompts(folder):
     env, record = re.findall(r"```python\n(.*?)```", ENVIRONMENT, re.S)
     told = env.partition("gym.register")[0] + record
     (folder / "told.py").write_text(told)
@@ -97,7 +97,7 @@ def test_the_words_in_the_record_of_the_guide_reach_its_prompts(folder: Path) ->
 
 
 @pytest.mark.slow
-def test_a_runs_plugin_is_somebodys_code_until_it_is_named(folder: Path) -> None:
+def test_a_runs_plugin_is_somebodys_code_until_it_is_named(folder):
     creditrl(
         folder,
         "creditrl train @small --env.id stairs.py:Mine/Stairs-v0 --run.folder runs/two"
@@ -110,7 +110,7 @@ def test_a_runs_plugin_is_somebodys_code_until_it_is_named(folder: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_method_of_ones_own_is_swept_and_its_credit_measured(folder: Path) -> None:
+def test_a_method_of_ones_own_is_swept_and_its_credit_measured(folder):
     plugin = "--plugin winners_only.py"
     told = creditrl(
         folder,
@@ -128,7 +128,7 @@ def test_a_method_of_ones_own_is_swept_and_its_credit_measured(folder: Path) -> 
     assert plugin in next_of(told)
 
 
-def test_an_environment_of_ones_own_is_served(folder: Path) -> None:
+def test_an_environment_of_ones_own_is_served(folder):
     command = ["serve", "stairs.py:Mine/Stairs-v0", "--port", "0"]
     with subprocess.Popen(
         [sys.executable, "-u", "-m", "creditrl.cli", *command],
@@ -148,9 +148,7 @@ def test_an_environment_of_ones_own_is_served(folder: Path) -> None:
             server.terminate()
 
 
-def test_installed_packages_bring_methods_and_environments(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_installed_packages_bring_methods_and_environments(folder, tmp_path, monkeypatch):
     for name in ("stairs", "winners_only"):
         (tmp_path / f"own_{name}.py").write_text((folder / f"{name}.py").read_text())
     info = tmp_path / "own-1.0.dist-info"
@@ -172,7 +170,7 @@ PAGES = "-c 'from creditrl.docs.pages import build_pages; print(*build_pages({})
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def tree(tmp_path) -> Path:
     """Copy of the tree, to add to."""
     made = tmp_path / "tree"
     for name in ("creditrl", "envs", "wrappers", "agents", "trainers", "tests"):
@@ -192,7 +190,7 @@ def python(tree: Path, line: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_folder_in_envs_is_an_environment(tree: Path) -> None:
+def test_a_folder_in_envs_is_an_environment(tree):
     own = tree / "envs/stairs"
     own.mkdir()
     env = code(ENVIRONMENT).partition("gym.register")[0]
@@ -213,7 +211,7 @@ def test_a_folder_in_envs_is_an_environment(tree: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_in_trainers_methods_is_a_method(tree: Path) -> None:
+def test_a_file_in_trainers_methods_is_a_method(tree):
     (tree / "trainers/methods/winners_only.py").write_text(code(METHOD))
     told = partial(python, tree)
     assert "winners_only" in told("-m creditrl methods")
@@ -228,14 +226,14 @@ def test_a_file_in_trainers_methods_is_a_method(tree: Path) -> None:
     assert all(re.search(rf"{name}::.*winners_only", found) for name in tests), found
 
 
-def test_plugin_flags_are_taken_out_wherever_they_stand() -> None:
+def test_plugin_flags_are_taken_out_wherever_they_stand():
     words = ["--plugin", "a.py", "ID", "--plugin=b", "--seed", "1"]
     assert take_plugins(words) == (["ID", "--seed", "1"], ["a.py", "b"])
     with pytest.raises(ConfigError, match="names nothing"):
         take_plugins(["ID", "--plugin", "--seed"])
 
 
-def test_a_recorded_command_imports_nothing_that_is_not_named_again(tmp_path: Path) -> None:
+def test_a_recorded_command_imports_nothing_that_is_not_named_again(tmp_path):
     (tmp_path / "evil.py").write_text("open('ran', 'w')\n")
     suite = {"argv": ["evil.py:X", "--agent", "random", "--suite", "standard"]}
     (tmp_path / "suite.json").write_text(json.dumps(suite))

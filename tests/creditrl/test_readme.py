@@ -52,17 +52,17 @@ def by_line(example: Example) -> str:
     return f"{example.page}:{example.line}"
 
 
-def test_the_readme_has_at_most_250_lines() -> None:
+def test_the_readme_has_at_most_250_lines():
     assert README.count("\n") <= 250
 
 
-def test_there_are_examples_of_each_kind() -> None:
+def test_there_are_examples_of_each_kind():
     assert len(PYTHON) >= 4 and len(HERE) >= 4 and len(ELSEWHERE) == 3
     assert {e.kind for e in EXAMPLES} == {"python", "bash", "bibtex"}
 
 
 @pytest.mark.parametrize("example", PYTHON, ids=by_line)
-def test_python_examples_run(example: Example, tmp_path: Path) -> None:
+def test_python_examples_run(example, tmp_path):
     file = tmp_path / "example.py"
     file.write_text(example.code, "utf-8")
     done = by_python("-W", "error", file, cwd=tmp_path, timeout=600)
@@ -77,7 +77,7 @@ def test_python_examples_run(example: Example, tmp_path: Path) -> None:
     ],
     ids=by_line,
 )
-def test_commands_run(example: Example, tmp_path: Path) -> None:
+def test_commands_run(example, tmp_path):
     script = example.mark or example.code
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
@@ -97,14 +97,14 @@ def test_commands_run(example: Example, tmp_path: Path) -> None:
     assert "Next: " in done.stdout
 
 
-def test_a_reduced_command_differs_by_flags_alone() -> None:
+def test_a_reduced_command_differs_by_flags_alone():
     for example in HERE:
         if example.mark is not None:
             words = example.code.split("creditrl ", 1)[1].split()
             assert f"creditrl {' '.join(words[:2])}" in example.mark
 
 
-def test_a_named_test_runs_the_command() -> None:
+def test_a_named_test_runs_the_command():
     named = [e for e in EXAMPLES if e.by_a_test]
     assert named
     for example in named:
@@ -115,7 +115,7 @@ def test_a_named_test_runs_the_command() -> None:
             assert all(f'"{part}"' in text for part in parts if part[0] != "@"), example
 
 
-def test_ci_runs_what_is_left_out_here() -> None:
+def test_ci_runs_what_is_left_out_here():
     ci = (ROOT / ".ci" / "run").read_text("utf-8")
     for example in ELSEWHERE:
         install, command = example.code.strip().split(" && ")
@@ -126,7 +126,7 @@ def test_ci_runs_what_is_left_out_here() -> None:
         assert f"pip install -e {extra}\n" in ci or extra == '".[train]"'
 
 
-def test_the_tables_name_what_is_registered() -> None:
+def test_the_tables_name_what_is_registered():
     from creditrl.envs.register import ENVIRONMENTS
     from creditrl.trainers.methods import list_methods
 
@@ -138,7 +138,7 @@ def test_the_tables_name_what_is_registered() -> None:
     assert named and named <= own
 
 
-def test_the_readme_counts_the_rules_of_the_check() -> None:
+def test_the_readme_counts_the_rules_of_the_check():
     from creditrl.envs.check import RULES
 
     assert f"the contract: {len(RULES)} rules" in README

@@ -47,7 +47,7 @@ def table(blocks, place: int = 0) -> dict[str, tuple[str, ...]]:
     return {row[0]: row[1:] for row in found.rows}
 
 
-def test_an_agent_stands_among_the_baselines_with_paired_differences(suites) -> None:
+def test_an_agent_stands_among_the_baselines_with_paired_differences(suites):
     rows = table(suite_blocks(load_suites([suites / "first"])))
     assert list(rows)[1:] == ["random", "expert", "small policy"]
     mine, expert = next(iter(rows.values())), rows["expert"]
@@ -61,7 +61,7 @@ def test_an_agent_stands_among_the_baselines_with_paired_differences(suites) -> 
     assert rows["small policy"][-1].startswith("~ +72.0 [") and low < 0.72 < high
 
 
-def test_the_committed_baselines_are_paired_task_by_task(suites) -> None:
+def test_the_committed_baselines_are_paired_task_by_task(suites):
     # The agent is the baseline itself: by pairs there is no difference at all.
     rows = table(suite_blocks(load_suites([suites / "random"])))
     assert rows["random (baseline)"][-1] == "+0.0 [+0.0, +0.0]" and "random" in rows
@@ -73,7 +73,7 @@ def test_the_committed_baselines_are_paired_task_by_task(suites) -> None:
     assert [e.task_hash for e in result.episodes] == [*hashes]
 
 
-def test_newcombes_printed_case() -> None:
+def test_newcombes_printed_case():
     # Newcombe 1998, table II, method 10: 56/70 against 48/80 gives 0.0524 to 0.3339.
     one = Estimate(56 / 70, 0.6918, 0.8769, 70)  # Wilson intervals of the two
     other = Estimate(48 / 80, 0.4904, 0.7004, 80)
@@ -81,7 +81,7 @@ def test_newcombes_printed_case() -> None:
     assert (found.low, found.high) == pytest.approx((0.0524, 0.3339), abs=3e-4)
 
 
-def test_the_command_writes_tables_and_a_plot(suites, tmp_path, capsys) -> None:
+def test_the_command_writes_tables_and_a_plot(suites, tmp_path, capsys):
     out = tmp_path / "report"
     assert run(["report", str(suites / "first"), str(suites / "expert"), "--out", str(out)]) == 0
     text = (out / "report.md").read_text()
@@ -89,9 +89,7 @@ def test_the_command_writes_tables_and_a_plot(suites, tmp_path, capsys) -> None:
     assert (out / "suite.png").is_file() and "report.html" in capsys.readouterr().out
 
 
-def test_without_matplotlib_there_are_tables_and_a_line(
-    suites, tmp_path, monkeypatch, capsys
-) -> None:
+def test_without_matplotlib_there_are_tables_and_a_line(suites, tmp_path, monkeypatch, capsys):
     known = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda n, *a: None if n == "matplotlib" else known(n, *a)
@@ -103,7 +101,7 @@ def test_without_matplotlib_there_are_tables_and_a_line(
     assert "![" not in (out / "report.md").read_text()
 
 
-def test_agents_are_ranked_by_mean_success_over_equal_tasks(suites, tmp_path) -> None:
+def test_agents_are_ranked_by_mean_success_over_equal_tasks(suites, tmp_path):
     records = load_suites([suites / name for name in ("few", "first", "random", "expert")])
     (board, *_) = [b for b in leaderboard_blocks(records) if isinstance(b, Table)]
     ranked = {row[1]: (row[0], row[2]) for row in board.rows}
@@ -118,7 +116,7 @@ def test_agents_are_ranked_by_mean_success_over_equal_tasks(suites, tmp_path) ->
     assert page.index("expert") < page.index("random") and "Leaderboard" in page
 
 
-def test_the_committed_leaderboard_keeps_the_schema_and_ranks_every_agent() -> None:
+def test_the_committed_leaderboard_keeps_the_schema_and_ranks_every_agent():
     records = load_suites(sorted(path for path in LEADERBOARD.iterdir() if path.is_dir()))
     (board, *_) = [b for b in leaderboard_blocks(records) if isinstance(b, Table)]
     assert [row[0] for row in board.rows] == [str(n + 1) for n in range(len(records))]
@@ -144,13 +142,13 @@ BROKEN = {
 }
 
 
-def test_whole_results_meet_the_schema(content) -> None:
+def test_whole_results_meet_the_schema(content):
     jsonschema.Draft202012Validator(results_schema()).validate(content)
     assert schema_fault(content) == ""
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_the_schema_forbids_is_named(name, content) -> None:
+def test_what_the_schema_forbids_is_named(name, content):
     broken = copy.deepcopy(content)
     BROKEN[name](broken)
     assert not jsonschema.Draft202012Validator(results_schema()).is_valid(broken)
@@ -168,7 +166,7 @@ def test_what_the_schema_forbids_is_named(name, content) -> None:
         (["first", "--analysis"], "--analysis is about runs"),
     ],
 )
-def test_bad_input_is_one_line(arguments, said, suites, tmp_path, monkeypatch, capsys) -> None:
+def test_bad_input_is_one_line(arguments, said, suites, tmp_path, monkeypatch, capsys):
     (tmp_path / "first").symlink_to(suites / "first")
     damaged = tmp_path / "damaged"
     damaged.mkdir()
@@ -184,7 +182,7 @@ def test_bad_input_is_one_line(arguments, said, suites, tmp_path, monkeypatch, c
 
 @pytest.mark.chromium
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_a_leaderboard_stands_out_nowhere(browser, suites, artefacts, tmp_path, size) -> None:
+def test_a_leaderboard_stands_out_nowhere(browser, suites, artefacts, tmp_path, size):
     folders = [str(suites / name) for name in ("random", "few", "first")]
     assert run(["report", "--leaderboard", *folders, "--out", str(tmp_path / "board")]) == 0
     (page,) = (tmp_path / "board").glob("*.html")

@@ -11,8 +11,6 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from viewed_runs import make_run
@@ -47,7 +45,7 @@ def serving(*words: str) -> Iterator[Callable[[], str]]:
         started.communicate()
 
 
-def test_pages_of_a_shop_are_open_until_ctrl_c() -> None:
+def test_pages_of_a_shop_are_open_until_ctrl_c():
     shop = ("--num-products", "40", "--task", "2", "--split", "valid_unseen")
     with serving("serve", "webshop", "--pages", *shop) as line:
         first, second = line(), line()
@@ -63,7 +61,7 @@ def test_pages_of_a_shop_are_open_until_ctrl_c() -> None:
         page(address)
 
 
-def test_an_environment_is_served_until_ctrl_c() -> None:
+def test_an_environment_is_served_until_ctrl_c():
     with serving("serve", "VisualSokoban", "--max-sessions", "2") as line:
         first, second = line(), line()
         assert first.startswith("VisualSokoban is served at http://127.0.0.1:")
@@ -72,7 +70,7 @@ def test_an_environment_is_served_until_ctrl_c() -> None:
         assert json.loads(page(address))["env_id"] == "CreditRL/VisualSokoban-v0"
 
 
-def test_runs_are_shown_until_ctrl_c(tmp_path: Path) -> None:
+def test_runs_are_shown_until_ctrl_c(tmp_path):
     path = make_run(tmp_path / "run").path
     with serving("view", str(path)) as line:
         first = line()
@@ -80,7 +78,7 @@ def test_runs_are_shown_until_ctrl_c(tmp_path: Path) -> None:
         assert page(first.split(" at ")[1].split(". ")[0] + "/api/0/run")
 
 
-def test_a_port_that_is_taken_or_is_none_is_one_line(tmp_path: Path, capsys: Any) -> None:
+def test_a_port_that_is_taken_or_is_none_is_one_line(tmp_path, capsys):
     shown = ("view", str(make_run(tmp_path / "run").path))
     kinds = (("serve", "webshop", "--pages", "--num-products", "40"), ("serve", "VisualSokoban"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -95,7 +93,7 @@ def test_a_port_that_is_taken_or_is_none_is_one_line(tmp_path: Path, capsys: Any
     assert "expected one from 0 to 65535" in capsys.readouterr().err
 
 
-def test_others_need_a_token(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_need_a_token(capsys, monkeypatch):
     told = (
         (None, "--host 0.0.0.0 can be reached by others: set CREDITRL_SERVE_TOKEN"),
         ("short", "CREDITRL_SERVE_TOKEN has 5 characters: expected 16 or more"),

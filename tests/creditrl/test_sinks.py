@@ -25,7 +25,7 @@ BEFORE, AFTER = (f"held_out/{moment}/sampled/success/value" for moment in ("befo
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     for name in ("WANDB_PROJECT", "TRACKIO_PROJECT", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -45,7 +45,7 @@ def log(name: str, folder: Path) -> None:
     sinks.close()
 
 
-def test_tensorboard(folder: Path) -> None:
+def test_tensorboard(folder):
     pytest.importorskip("tensorboard")
     log("tensorboard", folder)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -73,7 +73,7 @@ def leveldb_records(data: bytes) -> Iterator[bytes]:
             part = b""
 
 
-def test_wandb(folder: Path) -> None:
+def test_wandb(folder):
     pytest.importorskip("wandb")
     log("wandb", folder)
     from wandb.proto import wandb_internal_pb2
@@ -99,7 +99,7 @@ def test_wandb(folder: Path) -> None:
     assert ("train/*", "train/update") in drawn_over
 
 
-def test_trackio(folder: Path) -> None:
+def test_trackio(folder):
     pytest.importorskip("trackio")
     log("trackio", folder)
     from trackio.sqlite_storage import SQLiteStorage
@@ -111,7 +111,7 @@ def test_trackio(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_mlflow(folder: Path) -> None:
+def test_mlflow(folder):
     pytest.importorskip("mlflow")
     log("mlflow", folder)
     from mlflow.tracking import MlflowClient

@@ -25,7 +25,7 @@ from creditrl.suites import (
 SOKOBAN = "CreditRL/VisualSokoban-v0"
 
 
-def test_the_standard_suite_has_every_environment_and_split() -> None:
+def test_the_standard_suite_has_every_environment_and_split():
     suite = load_suite("standard")
     wanted = {(entry.id, split) for entry in ENVIRONMENTS for split in SPLITS}
     assert {(listing.env_id, listing.split) for listing in suite.listings} == wanted
@@ -37,14 +37,14 @@ def test_the_standard_suite_has_every_environment_and_split() -> None:
 
 
 @pytest.mark.parametrize("entry", ENVIRONMENTS, ids=lambda entry: entry.id)
-def test_the_file_says_what_this_version_sets(entry) -> None:
+def test_the_file_says_what_this_version_sets(entry):
     # All of valid_unseen; the others' lists are made by the same lines.
     made = make_listing(entry.id, "valid_unseen", 100, data="builtin")
     (listed,) = load_suite("standard").choose(entry.id, "valid_unseen")
     assert made == listed
 
 
-def test_parts_are_chosen_by_environment_and_split() -> None:
+def test_parts_are_chosen_by_environment_and_split():
     suite = load_suite("standard")
     assert len(suite.choose(None, "valid_seen")) == 5
     assert len(suite.choose(SOKOBAN, "all")) == 3
@@ -52,7 +52,7 @@ def test_parts_are_chosen_by_environment_and_split() -> None:
         suite.choose(None, "test")
 
 
-def test_a_suite_of_ones_own_is_a_file(tmp_path: Path) -> None:
+def test_a_suite_of_ones_own_is_a_file(tmp_path):
     made = make_listing(SOKOBAN, "train", 3, seed=4, tier="medium")
     suite = Suite("mine", "three levels", (made,))
     write_suite(suite, tmp_path / "mine.json")
@@ -65,9 +65,7 @@ def test_a_suite_of_ones_own_is_a_file(tmp_path: Path) -> None:
     assert list_suites() == ["standard"]
 
 
-def test_an_environment_from_outside_brings_its_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_from_outside_brings_its_part(tmp_path, monkeypatch):
     (tmp_path / "hall").mkdir()
     (tmp_path / "hall" / "__init__.py").touch()
     part = Suite("standard", "", (make_listing(SOKOBAN, "train", 2),))
@@ -78,14 +76,12 @@ def test_an_environment_from_outside_brings_its_part(
     assert load_suite("standard").listings[-1:] == part.listings and list_suites() == ["standard"]
 
 
-def test_make_standard_spreads_tasks_over_the_split() -> None:
+def test_make_standard_spreads_tasks_over_the_split():
     (train, *_) = make_standard(4, [SOKOBAN]).listings
     assert train.split == "train" and len(set(train.tasks)) == 4
 
 
-def test_a_suite_is_played_stopped_and_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_suite_is_played_stopped_and_gone_on_with(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     listings = tuple(
         make_listing(SOKOBAN, split, 3, tier="easy", max_turns=4)
@@ -113,8 +109,8 @@ def test_a_suite_is_played_stopped_and_gone_on_with(
 
 
 def test_another_task_than_the_listed_one_is_refused_before_it_is_played(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     made = make_listing(SOKOBAN, "train", 2)
     wrong = Suite("mine", "", (made.first(1), made))

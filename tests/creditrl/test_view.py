@@ -32,7 +32,7 @@ from creditrl.view.turns import TurnIndex
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> ViewedRun:
+def made(tmp_path_factory) -> ViewedRun:
     return ViewedRun(make_run(tmp_path_factory.mktemp("made") / "run").path)
 
 
@@ -40,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> ViewedRun:
 
 
 @pytest.mark.parametrize("seal", [True, False], ids=["parquet", "jsonl"])
-def test_the_index_holds_what_the_episodes_hold(tmp_path: Path, seal: bool) -> None:
+def test_the_index_holds_what_the_episodes_hold(tmp_path, seal):
     batches = {1: batch(1, 1), 2: batch(2, 3)}
     folder = make_run(tmp_path / "run", batches, seal=seal)
     index = TurnIndex.read(folder.trajectories)
@@ -56,7 +56,7 @@ def test_the_index_holds_what_the_episodes_hold(tmp_path: Path, seal: bool) -> N
     assert index.togo_N[index.turns_of(1)].tolist() == [0.0] * len(LOST)
 
 
-def test_episodes_without_turns_and_equal_ids_are_kept_apart(tmp_path: Path) -> None:
+def test_episodes_without_turns_and_equal_ids_are_kept_apart(tmp_path):
     empty = replace(episode(0, 0, (), success=False), error="the worker died")
     twice = [episode(0, 1, WON, success=True), episode(0, 1, LOST, success=False)]
     folder = make_run(tmp_path / "run", {0: [empty, *twice]}, scored=(), columns=False)
@@ -68,7 +68,7 @@ def test_episodes_without_turns_and_equal_ids_are_kept_apart(tmp_path: Path) -> 
     assert (overview["episodes"], overview["failed"], overview["success"]) == (3, 1, 0.5)
 
 
-def test_a_part_that_is_sealed_meanwhile_is_found_again(tmp_path: Path) -> None:
+def test_a_part_that_is_sealed_meanwhile_is_found_again(tmp_path):
     folder = make_run(tmp_path / "run", {1: batch(1, 1)}, seal=False)
     run_ = ViewedRun(folder.path)
     folder.store().append(2, batch(2, 3))
@@ -83,7 +83,7 @@ def test_a_part_that_is_sealed_meanwhile_is_found_again(tmp_path: Path) -> None:
 # --- answers ----------------------------------------------------------------------------
 
 
-def test_the_run_is_described(made: ViewedRun) -> None:
+def test_the_run_is_described(made):
     about = made.answer("run")
     # Of 16 episodes 2 + 6 are solved; an update has two groups.
     assert (about["episodes"], about["success"], about["method"]) == (16, 0.5, "gigpo")
@@ -97,7 +97,7 @@ def test_the_run_is_described(made: ViewedRun) -> None:
     assert sum(columns["success"]) == 8
 
 
-def test_an_episode_has_its_texts_and_every_methods_credit(made: ViewedRun) -> None:
+def test_an_episode_has_its_texts_and_every_methods_credit(made):
     found = made.answer("episode/1")
     second, third = found["turns"][1:3]
     assert second["thought"].startswith("I have looked at 1 places")
@@ -111,7 +111,7 @@ def test_an_episode_has_its_texts_and_every_methods_credit(made: ViewedRun) -> N
     assert found["final"] == "Nothing happens."
 
 
-def test_prompts_of_a_run_are_read_from_its_tokens(tmp_path: Path) -> None:
+def test_prompts_of_a_run_are_read_from_its_tokens(tmp_path):
     from tokenizers import Tokenizer, models
 
     run = make_run(tmp_path / "run", {1: [episode(1, 0, WON, success=True)]})
@@ -133,7 +133,7 @@ def test_prompts_of_a_run_are_read_from_its_tokens(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_no_token_of_the_tokenizer_is_left_out_of_a_prompt(tmp_path: Path) -> None:
+def test_what_is_no_token_of_the_tokenizer_is_left_out_of_a_prompt(tmp_path):
     from tokenizers import Tokenizer, models
 
     first, *_ = episode(1, 0, WON, success=True).turns
@@ -151,7 +151,7 @@ def test_what_is_no_token_of_the_tokenizer_is_left_out_of_a_prompt(tmp_path: Pat
     assert shown["asked"] == [] and shown["action"] == WON[0]
 
 
-def test_the_largest_disagreement_is_where_the_places_are_furthest(made: ViewedRun) -> None:
+def test_the_largest_disagreement_is_where_the_places_are_furthest(made):
     top = made.answer("disagreements")
     best = top[0]
     gaps = [g for i in range(16) for g in made.answer(f"episode/{i}")["gap"]]
@@ -161,9 +161,7 @@ def test_the_largest_disagreement_is_where_the_places_are_furthest(made: ViewedR
     assert best[1] in (0, len(SLOW) - 1)
 
 
-def test_the_true_advantage_stands_beside_the_methods_and_parts_them_nowhere(
-    tmp_path: Path,
-) -> None:
+def test_the_true_advantage_stands_beside_the_methods_and_parts_them_nowhere(tmp_path):
     folder = make_run(tmp_path / "run").path
     before = ViewedRun(folder)
     path = folder / "credit.parquet"
@@ -179,7 +177,7 @@ def test_the_true_advantage_stands_beside_the_methods_and_parts_them_nowhere(
     assert found.answer("disagreements") == before.answer("disagreements")
 
 
-def test_groups_are_pages_with_credit_and_marks(made: ViewedRun) -> None:
+def test_groups_are_pages_with_credit_and_marks(made):
     page = made.answer("groups/1/0")
     assert page["pages"] == 1 and [g["group"] for g in page["groups"]] == [0, 1]
     assert page["groups"][0]["episodes"] == [0, 1, 2, 3]
@@ -187,7 +185,7 @@ def test_groups_are_pages_with_credit_and_marks(made: ViewedRun) -> None:
     assert made.answer("credit/1/0/istar")["1"] == [6, 5, 4, 3, 2, 1]
 
 
-def test_a_state_shows_what_each_action_led_to(made: ViewedRun) -> None:
+def test_a_state_shows_what_each_action_led_to(made):
     # Turn 1 of all 16 episodes leaves state 2**62 + 1: "take mug 1" in WON, "look" in the others.
     found = made.answer(f"state/{2**62 + 1}")
     assert (found["count"], found["tasks"]) == (16, 4)
@@ -200,14 +198,14 @@ def test_a_state_shows_what_each_action_led_to(made: ViewedRun) -> None:
     assert found["turn"] == [1] * 16
 
 
-def test_what_is_not_there_is_said(made: ViewedRun) -> None:
+def test_what_is_not_there_is_said(made):
     for path in ("nothing", "episode/99", "episode/-1", "episode/x", "state/5", "groups/7/0",
                  "groups/1/3", "credit/1/0/none", "metric/none"):  # fmt: skip
         with pytest.raises(LookupError, match="nothing that this page can show"):
             made.answer(path)
 
 
-def test_an_evaluations_folder_with_trajectories_is_viewed(tmp_path: Path) -> None:
+def test_an_evaluations_folder_with_trajectories_is_viewed(tmp_path):
     TrajectoryStore(tmp_path / "trajectories").append(0, batch(0, 2))
     found = ViewedRun(tmp_path)
     assert found.answer("run")["method"] == "" and found.answer("run")["episodes"] == 8
@@ -218,7 +216,7 @@ def test_an_evaluations_folder_with_trajectories_is_viewed(tmp_path: Path) -> No
 # --- pictures ---------------------------------------------------------------------------
 
 
-def test_a_room_is_drawn_from_its_text_and_a_stored_picture_goes_before(tmp_path: Path) -> None:
+def test_a_room_is_drawn_from_its_text_and_a_stored_picture_goes_before(tmp_path):
     env = "CreditRL/VisualSokoban-v0"
     assert can_draw(env, ROOM) and not can_draw(env, "a room") and not can_draw("other", ROOM)
     drawn = draw_text(env, ROOM)
@@ -242,7 +240,7 @@ def test_a_room_is_drawn_from_its_text_and_a_stored_picture_goes_before(tmp_path
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def large(tmp_path_factory) -> Path:
     """A run of 10,000 episodes and 50,000 turns, in groups of eight, with long observations."""
     turns = tuple(turn(i, a, observation="a long room " * 100) for i, a in enumerate(WON))
     base = episode(0, 0, WON, success=True)
@@ -258,9 +256,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     scored=("gigpo", "istar")).path  # fmt: skip
 
 
-def test_opening_ten_thousand_episodes_reads_no_text_and_sends_little(
-    large: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_opening_ten_thousand_episodes_reads_no_text_and_sends_little(large, monkeypatch):
     read: list[tuple[str, ...]] = []
     original = TrajectoryStore.read_block
 
@@ -291,7 +287,7 @@ def test_opening_ten_thousand_episodes_reads_no_text_and_sends_little(
 
 
 @pytest.fixture
-def server(made: ViewedRun) -> Iterator[ViewServer]:
+def server(made) -> Iterator[ViewServer]:
     serving = ViewServer([made])
     yield serving
     serving.close()
@@ -306,7 +302,7 @@ def get(address: str, path: str, **headers: str) -> tuple[int, dict[str, str], b
         return error.code, dict(error.headers), error.read()
 
 
-def test_the_server_gives_one_page_and_json(server: ViewServer, made: ViewedRun) -> None:
+def test_the_server_gives_one_page_and_json(server, made):
     status, headers, page = get(server.address, "/")
     assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
     # Nothing is loaded from elsewhere.
@@ -323,7 +319,7 @@ def test_the_server_gives_one_page_and_json(server: ViewServer, made: ViewedRun)
 
 @pytest.mark.parametrize("path", ["/api/0/episode/99", "/api/1/run", "/api/x/run", "/etc/passwd",
                                   "/picture/0/0/0", "/picture/0/0", "/api/-1/run"])  # fmt: skip
-def test_what_is_not_there_is_404(server: ViewServer, path: str) -> None:
+def test_what_is_not_there_is_404(server, path):
     status, _, body = get(server.address, path)
     assert status == 404 and json.loads(body)["error"]
 
@@ -339,7 +335,7 @@ def data_of(page: bytes) -> dict[str, Any]:
     return data
 
 
-def test_an_export_holds_every_answer_of_the_chosen_episodes(tmp_path: Path) -> None:
+def test_an_export_holds_every_answer_of_the_chosen_episodes(tmp_path):
     viewed = ViewedRun(make_run(tmp_path / "run").path)
     viewed.choose(viewed.find("2/u2/1, 1/u1/0"))
     page = export_page([viewed])
@@ -352,7 +348,7 @@ def test_an_export_holds_every_answer_of_the_chosen_episodes(tmp_path: Path) -> 
     assert answers["0/credit/2/0/gigpo"] == {"1": [-2, -1, 0, 1, 2]}
 
 
-def test_no_episode_at_all_may_be_chosen(tmp_path: Path) -> None:
+def test_no_episode_at_all_may_be_chosen(tmp_path):
     # Of another run that played none of the chosen tasks.
     viewed = ViewedRun(make_run(tmp_path / "run").path)
     viewed.choose([])
@@ -361,14 +357,14 @@ def test_no_episode_at_all_may_be_chosen(tmp_path: Path) -> None:
     assert answers["0/episodes"]["key"] == [] and answers["0/disagreements"] == []
 
 
-def test_text_cannot_end_the_element_that_holds_it(tmp_path: Path) -> None:
+def test_text_cannot_end_the_element_that_holds_it(tmp_path):
     bad = episode(1, 0, (PAYLOAD, "\u2028<!--<script>"), success=False, id=PAYLOAD)
     page = export_page([ViewedRun(make_run(tmp_path / "run", {1: [bad]}).path)])
     assert page.count(b"</script") == 2 and page.count(b"<script") == 2  # the data and our own
     assert data_of(page)["answers"]["0/episode/0"]["turns"][0]["action"] == PAYLOAD
 
 
-def test_scripts_make_no_markup_from_strings() -> None:
+def test_scripts_make_no_markup_from_strings():
     folder = files("creditrl.view")
     scripts = [f.read_text("utf-8") for f in folder.iterdir() if f.name.endswith(".js")]
     assert len(scripts) == 6
@@ -386,7 +382,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return line
 
 
-def test_the_command_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_exports(tmp_path, capsys):
     one, two = (make_run(tmp_path / name, method=name).path for name in ("gigpo", "istar"))
     page = tmp_path / "page.html"
     asked = ["view", str(one), "--against", str(two), "--export", str(page), "--episodes", "1/*"]
@@ -399,9 +395,7 @@ def test_the_command_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert answers["1/episodes"]["tasks"] == ["pick/train/2", "pick/train/3"]
 
 
-def test_a_large_export_is_written_with_a_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_export_is_written_with_a_warning(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("creditrl.cli.view._LARGE_MB", 0.01)
     made_ = make_run(tmp_path / "run").path
     assert run(["view", str(made_), "--export", str(tmp_path / "page.html")]) == 0
@@ -410,7 +404,7 @@ def test_a_large_export_is_written_with_a_warning(
     assert (tmp_path / "page.html").stat().st_size > 10_000
 
 
-def test_bad_requests_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_requests_are_one_line(tmp_path, capsys):
     path = make_run(tmp_path / "run").path
     assert "no such folder" in refused(capsys, tmp_path / "none")
     assert "It holds 1 runs; name one" in refused(capsys, tmp_path)
@@ -424,7 +418,7 @@ def test_bad_requests_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
     assert not out.exists()
 
 
-def test_a_run_without_episodes_yet_shows_what_it_has(tmp_path: Path) -> None:
+def test_a_run_without_episodes_yet_shows_what_it_has(tmp_path):
     path = make_run(tmp_path / "run", {}, scored=()).path
     viewed = ViewedRun(path)
     about = viewed.answer("run")
@@ -436,7 +430,7 @@ def test_a_run_without_episodes_yet_shows_what_it_has(tmp_path: Path) -> None:
     assert about["episodes"] == 8 and about["nothing"] == ""
 
 
-def test_a_run_under_way_says_when_it_went_on(tmp_path: Path) -> None:
+def test_a_run_under_way_says_when_it_went_on(tmp_path):
     folder = make_run(tmp_path / "run")
     viewed = ViewedRun(folder.path)
     first = viewed.answer("seen")
@@ -446,7 +440,7 @@ def test_a_run_under_way_says_when_it_went_on(tmp_path: Path) -> None:
     assert [kind for kind in first if then[kind] != first[kind]] == ["numbers"]
 
 
-def test_what_changes_after_the_files_were_read_is_asked_for_again(tmp_path: Path) -> None:
+def test_what_changes_after_the_files_were_read_is_asked_for_again(tmp_path):
     folder = make_run(tmp_path / "run")
     viewed = ViewedRun(folder.path)
     folder.store().append(31, batch(31, 1))
@@ -458,9 +452,7 @@ def test_what_changes_after_the_files_were_read_is_asked_for_again(tmp_path: Pat
     assert not about["under_way"] and about["episodes"] == 24 and about["seen"] == {}
 
 
-def test_a_finished_run_without_episodes_says_how_to_record_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_without_episodes_says_how_to_record_them(tmp_path, capsys):
     folder = make_run(tmp_path / "run", {}, scored=())
     folder.add_results({"finished": {"updates": 30}})
     said = ViewedRun(folder.path).answer("run")["nothing"]
@@ -470,7 +462,7 @@ def test_a_finished_run_without_episodes_says_how_to_record_them(
     assert "no stored episodes" in refused(capsys, tmp_path / "eval")
 
 
-def test_runs_of_one_name_are_named_apart(tmp_path: Path) -> None:
+def test_runs_of_one_name_are_named_apart(tmp_path):
     near = [make_run(tmp_path / m / "seed0", scored=()).path for m in ("gigpo", "grpo")]
     assert [r.name for r in ViewedRun.several(near)] == ["gigpo/seed0", "grpo/seed0"]
     far = [make_run(tmp_path / m / "runs" / "seed0", scored=()).path for m in ("a", "b")]
@@ -481,7 +473,7 @@ def test_runs_of_one_name_are_named_apart(tmp_path: Path) -> None:
     ]
 
 
-def test_numbers_that_json_has_not_become_null(tmp_path: Path) -> None:
+def test_numbers_that_json_has_not_become_null(tmp_path):
     folder = make_run(tmp_path / "run", {1: batch(1, 1)}, scored=())
     folder.column_store().append(
         2, batch(2, 1), {"advantage": np.full(sum(len(e.turns) for e in batch(2, 1)), math.inf)}

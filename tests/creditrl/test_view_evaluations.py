@@ -23,7 +23,7 @@ from creditrl.view.server import Shelf, ViewServer
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory) -> Path:
     """Two evaluations on the same levels, and two of a suite; as the command makes them."""
     folder = tmp_path_factory.mktemp("made")
     tasks = ["--episodes", "6", "--max-turns", "8"]
@@ -35,7 +35,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_an_evaluation_is_viewed_by_its_results(made: Path) -> None:
+def test_an_evaluation_is_viewed_by_its_results(made):
     viewed = ViewedRun(made / "expert.json")
     about = viewed.answer("run")
     assert (about["name"], about["agent"], about["evaluation"]) == ("expert", "expert", True)
@@ -47,7 +47,7 @@ def test_an_evaluation_is_viewed_by_its_results(made: Path) -> None:
     assert [group["episodes"] for group in groups] == [[0], [1], [2], [3], [4], [5]]
 
 
-def test_every_name_of_it_is_understood(made: Path, tmp_path: Path) -> None:
+def test_every_name_of_it_is_understood(made, tmp_path):
     for name in ("expert.json", "expert", "expert.trajectories"):
         assert find_place(made / name).trajectories == made / "expert.trajectories"
     # A folder that holds one evaluation is that evaluation.
@@ -59,7 +59,7 @@ def test_every_name_of_it_is_understood(made: Path, tmp_path: Path) -> None:
     assert ViewedRun(tmp_path).answer("run")["episodes"] == 6
 
 
-def test_an_evaluation_without_episodes_says_so(made: Path, tmp_path: Path) -> None:
+def test_an_evaluation_without_episodes_says_so(made, tmp_path):
     bare = ["eval", "VisualSokoban", "--agent", "first", "--episodes", "2", "--no-keep-episodes"]
     assert run([*bare, "--out", str(tmp_path / "bare.json")]) == 0
     assert not trajectories_path(tmp_path / "bare.json").exists()
@@ -69,7 +69,7 @@ def test_an_evaluation_without_episodes_says_so(made: Path, tmp_path: Path) -> N
         ViewedRun(tmp_path / "other.json")
 
 
-def test_an_evaluation_whose_episodes_all_failed_is_viewed(tmp_path: Path) -> None:
+def test_an_evaluation_whose_episodes_all_failed_is_viewed(tmp_path):
     out = tmp_path / "failed.json"
     agent = ["--agent", "command", "--command", "false", "--episodes", "2"]
     assert run(["eval", "VisualSokoban", *agent, "--out", str(out)]) == 2
@@ -78,7 +78,7 @@ def test_an_evaluation_whose_episodes_all_failed_is_viewed(tmp_path: Path) -> No
     assert "ended (code 1)" in viewed.answer("episode/0")["error"]
 
 
-def test_an_evaluation_under_way_is_viewed(made: Path, tmp_path: Path) -> None:
+def test_an_evaluation_under_way_is_viewed(made, tmp_path):
     from creditrl.store import TrajectoryStore
 
     store = TrajectoryStore(tmp_path / "r.trajectories")
@@ -92,20 +92,20 @@ def test_an_evaluation_under_way_is_viewed(made: Path, tmp_path: Path) -> None:
     assert viewed.answer("run")["episodes"] == 2
 
 
-def test_an_evaluation_is_viewed_before_its_first_episode_ends(made: Path, tmp_path: Path) -> None:
+def test_an_evaluation_is_viewed_before_its_first_episode_ends(made, tmp_path):
     whole = (made / "expert.episodes.jsonl").read_text("utf-8")
     (tmp_path / "r.episodes.jsonl").write_text(whole.splitlines(keepends=True)[0], "utf-8")
     about = ViewedRun(tmp_path / "r.json").answer("run")
     assert about["under_way"] and "No episodes yet" in about["nothing"]
 
 
-def test_two_evaluations_of_a_suite_are_named_apart(made: Path) -> None:
+def test_two_evaluations_of_a_suite_are_named_apart(made):
     shelf = Shelf(made / "suite-expert", made / "suite-first")
     names = [viewed.name for viewed in shelf.runs("ALFWorld-valid_unseen")]
     assert names == ["suite-expert/ALFWorld-valid_unseen", "suite-first/ALFWorld-valid_unseen"]
 
 
-def test_what_a_language_model_was_asked_and_paid_is_shown(endpoint, tmp_path: Path) -> None:
+def test_what_a_language_model_was_asked_and_paid_is_shown(endpoint, tmp_path):
     endpoint.answer = lambda body: "<think>On.</think><action>right</action>"
     agent = ["--agent", "chat", "--model", "m", "--base-url", endpoint.url]
     prices = ["--prices", "1", "1"]
@@ -119,7 +119,7 @@ def test_what_a_language_model_was_asked_and_paid_is_shown(endpoint, tmp_path: P
     assert all(turn["tokens"] == 5 and turn["cost"] == 15e-6 for turn in turns)
 
 
-def test_a_conversation_that_grows_is_told_once(endpoint, tmp_path: Path) -> None:
+def test_a_conversation_that_grows_is_told_once(endpoint, tmp_path):
     endpoint.answer = lambda body: "Thought: on.\nAction: right"
     agent = ["--agent", "chat", "--model", "m", "--base-url", endpoint.url, "--form", "react"]
     out = str(tmp_path / "r.json")
@@ -135,13 +135,13 @@ def get(address: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def shelf(made: Path) -> Iterator[ViewServer]:
+def shelf(made) -> Iterator[ViewServer]:
     serving = ViewServer(Shelf(made / "suite-expert", made / "suite-first"))
     yield serving
     serving.close()
 
 
-def test_a_suite_is_a_list_of_its_evaluations(made: Path, shelf: ViewServer) -> None:
+def test_a_suite_is_a_list_of_its_evaluations(made, shelf):
     names = list(find_evaluations(made / "suite-expert"))
     assert len(names) == 5 and "ALFWorld-valid_unseen" in names
     page = get(f"{shelf.address}/")
@@ -156,7 +156,7 @@ def test_a_suite_is_a_list_of_its_evaluations(made: Path, shelf: ViewServer) -> 
     assert "is not an evaluation of" in caught.value.read().decode()
 
 
-def test_the_list_is_read_anew_while_an_evaluation_is_under_way(made: Path, tmp_path: Path) -> None:
+def test_the_list_is_read_anew_while_an_evaluation_is_under_way(made, tmp_path):
     folder = shutil.copytree(made / "suite-expert", tmp_path / "suite")
     assert b'http-equiv="refresh"' not in Shelf(folder).page()
     (folder / "ALFWorld-valid_unseen.json").unlink()
@@ -164,9 +164,7 @@ def test_the_list_is_read_anew_while_an_evaluation_is_under_way(made: Path, tmp_
     assert b'http-equiv="refresh"' in page and b"under way" in page
 
 
-def test_damaged_results_are_named_and_the_other_evaluations_listed(
-    made: Path, tmp_path: Path
-) -> None:
+def test_damaged_results_are_named_and_the_other_evaluations_listed(made, tmp_path):
     folder = shutil.copytree(made / "suite-expert", tmp_path / "suite")
     (folder / "ALFWorld-valid_unseen.json").write_text('{"agent": "exp')
     page = Shelf(folder).page().decode()
@@ -174,9 +172,7 @@ def test_damaged_results_are_named_and_the_other_evaluations_listed(
     assert page.count("100.0 %") == len(find_evaluations(folder)) - 1
 
 
-def test_a_suite_is_exported_one_by_one(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_suite_is_exported_one_by_one(made, tmp_path, capsys):
     out = str(tmp_path / "x.html")
     assert run(["view", str(made / "suite-expert"), "--export", out]) == 2
     assert "has 5 evaluations, and a file holds one: name it" in capsys.readouterr().err
@@ -191,7 +187,7 @@ def test_a_suite_is_exported_one_by_one(
     assert "no evaluation of the same name" in capsys.readouterr().err
 
 
-def test_results_are_not_replaced_by_a_page(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_are_not_replaced_by_a_page(made, capsys):
     one = made / "expert.json"
     before = one.read_bytes()
     assert run(["view", str(one), "--export", str(one)]) == 2
@@ -199,9 +195,7 @@ def test_results_are_not_replaced_by_a_page(made: Path, capsys: pytest.CaptureFi
     assert one.read_bytes() == before
 
 
-def test_where_one_is_expected_a_folder_of_several_says_so(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_one_is_expected_a_folder_of_several_says_so(made, tmp_path, capsys):
     several = str(made / "suite-expert")
     export = ["data", "export", "trajectories", several, "--folder", str(tmp_path / "set")]
     for words in (export, ["view", str(made / "expert.json"), "--against", several]):
@@ -213,7 +207,7 @@ def test_where_one_is_expected_a_folder_of_several_says_so(
 
 
 @pytest.mark.chromium
-def test_the_views_of_an_evaluation(browser, made: Path, artefacts: Path) -> None:
+def test_the_views_of_an_evaluation(browser, made, artefacts):
     serving = ViewServer([ViewedRun(made / "first.json"), ViewedRun(made / "expert.json")])
     try:
         browser.show(f"{serving.address}/", "run")
@@ -236,7 +230,7 @@ def test_the_views_of_an_evaluation(browser, made: Path, artefacts: Path) -> Non
 
 
 @pytest.mark.chromium
-def test_from_a_suites_list_to_an_episode_and_back(browser, shelf: ViewServer) -> None:
+def test_from_a_suites_list_to_an_episode_and_back(browser, shelf):
     browser.driver.get(f"{shelf.address}/")
     browser.size(*SIZES[1])
     browser.assert_fits()
@@ -257,7 +251,7 @@ def test_from_a_suites_list_to_an_episode_and_back(browser, shelf: ViewServer) -
 
 
 @pytest.mark.chromium
-def test_an_exported_evaluation_needs_no_server(browser, made: Path, tmp_path: Path) -> None:
+def test_an_exported_evaluation_needs_no_server(browser, made, tmp_path):
     file = tmp_path / "page.html"
     file.write_bytes(export_page([ViewedRun(made / "expert.json")]))
     browser.show(f"{file.as_uri()}#/episode/{quote('0/eval/3', safe='')}", "episode")

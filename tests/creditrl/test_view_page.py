@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -28,7 +27,6 @@ from viewed_runs import (
     SLOW,
     WIDTH,
     WON,
-    Browser,
     batch,
     episode,
     make_run,
@@ -54,7 +52,7 @@ def rooms(update: int, solved: int) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewServer]:
+def two(tmp_path_factory) -> Iterator[ViewServer]:
     """A server of a run, and of another one on the same tasks."""
     folder = tmp_path_factory.mktemp("two")
     one = make_run(folder / "gigpo-seed0", {u: rooms(u, u % 4) for u in (1, 2, 3)})
@@ -79,9 +77,7 @@ VIEWS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_four_views_are_legible_at_1280_by_800(
-    browser: Browser, two: ViewServer, artefacts: Path, scheme: str
-) -> None:
+def test_the_four_views_are_legible_at_1280_by_800(browser, two, artefacts, scheme):
     browser.scheme(scheme)
     for view, place in VIEWS.items():
         browser.show(f"{two.address}/{place}", view)
@@ -106,9 +102,7 @@ def test_the_four_views_are_legible_at_1280_by_800(
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("view", VIEWS)
-def test_nothing_stands_out_sideways(
-    browser: Browser, two: ViewServer, artefacts: Path, view: str, size: tuple[int, int]
-) -> None:
+def test_nothing_stands_out_sideways(browser, two, artefacts, view, size):
     browser.size(*size)
     browser.show(f"{two.address}/{VIEWS[view]}", view)
     (artefacts / f"view-{view}-{size[0]}.png").write_bytes(browser.picture())
@@ -122,7 +116,7 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_text_has_the_contrast_that_wcag_asks_for() -> None:
+def test_text_has_the_contrast_that_wcag_asks_for():
     style = (files("creditrl.view") / "page.css").read_text("utf-8")
     light, dark = re.findall(r":root \{(.*?)\}", style, re.S)[:2]
     for block in (light, dark):
@@ -136,9 +130,7 @@ def test_text_has_the_contrast_that_wcag_asks_for() -> None:
 # --- the views ------------------------------------------------------------------------------------
 
 
-def test_the_run_shows_curves_and_groups_coloured_by_credit(
-    browser: Browser, two: ViewServer
-) -> None:
+def test_the_run_shows_curves_and_groups_coloured_by_credit(browser, two):
     browser.show(f"{two.address}/#/run?update=3&method=gigpo", "run")
     assert browser.count("figure svg polyline") >= 7
     assert browser.count(".group") == 2 and browser.count(".member") == 8
@@ -154,7 +146,7 @@ def test_the_run_shows_curves_and_groups_coloured_by_credit(
     assert browser.hash().endswith("?turn=3")
 
 
-def test_the_keys(browser: Browser, two: ViewServer) -> None:
+def test_the_keys(browser, two):
     browser.show(f"{two.address}/#/episode/{quote('1/u1/0', safe='')}", "episode")
     assert "Observation of turn 0" in browser.text(".step.here")
     browser.press("j")
@@ -184,7 +176,7 @@ def test_the_keys(browser: Browser, two: ViewServer) -> None:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewServer]:
+def told(tmp_path_factory) -> Iterator[ViewServer]:
     """A server of an episode whose agent was asked in messages, and paid."""
     asked = episode(1, 0, SLOW, success=True)
     system = {"role": "system", "content": "You are a household robot."}
@@ -205,7 +197,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewServer]:
     serving.close()
 
 
-def test_the_whole_conversation_is_one_scroll(browser: Browser, told: ViewServer) -> None:
+def test_the_whole_conversation_is_one_scroll(browser, told):
     browser.show(f"{told.address}/#/episode", "episode")
     assert browser.count("#talk .step") == len(SLOW)
     assert browser.count("#talk .system") == 1  # said once, shown once
@@ -218,13 +210,13 @@ def test_the_whole_conversation_is_one_scroll(browser: Browser, told: ViewServer
     assert talk.count("Now: You are in the") == len(SLOW) and talk.endswith("You won.")
 
 
-def test_tokens_and_cost_stand_at_each_turn_and_in_sum(browser: Browser, told: ViewServer) -> None:
+def test_tokens_and_cost_stand_at_each_turn_and_in_sum(browser, told):
     browser.show(f"{told.address}/#/episode", "episode")
     assert browser.text("#talk").count("wrote 40 tokens, $0.25") == len(SLOW)
     assert "320 tokens written, $2" in browser.text("main") and len(SLOW) == 8
 
 
-def test_strip_and_conversation_move_together(browser: Browser, told: ViewServer) -> None:
+def test_strip_and_conversation_move_together(browser, told):
     browser.show(f"{told.address}/#/episode", "episode")
     top = "return Math.round(document.querySelector('.step.here').offsetTop - talk.scrollTop)"
     browser.script("document.querySelector('#strip tr.numbers td[data-turn=\"3\"]').click()")
@@ -234,9 +226,7 @@ def test_strip_and_conversation_move_together(browser: Browser, told: ViewServer
     assert browser.text("#strip tr.numbers td.here") == "1"
 
 
-def test_the_same_state_panel_shows_actions_and_what_came_of_them(
-    browser: Browser, two: ViewServer
-) -> None:
+def test_the_same_state_panel_shows_actions_and_what_came_of_them(browser, two):
     browser.show(f"{two.address}/{VIEWS['state']}", "state")
     assert "24 turns left this state" in browser.text("h1")
     table = browser.text("#actions")
@@ -247,7 +237,7 @@ def test_the_same_state_panel_shows_actions_and_what_came_of_them(
     assert 0 < kept < 24 and browser.text("#turns").count("take mug 1") == kept
 
 
-def test_the_difference_shows_where_two_runs_part(browser: Browser, two: ViewServer) -> None:
+def test_the_difference_shows_where_two_runs_part(browser, two):
     browser.show(f"{two.address}/#/difference", "difference")
     assert "4\ntasks of both" in browser.text(".facts")
     pair = {"a": "2/u2/2", "b": "2/u2/2"}
@@ -263,7 +253,7 @@ def test_the_difference_shows_where_two_runs_part(browser: Browser, two: ViewSer
 
 
 @pytest.mark.slow
-def test_a_run_that_trains_is_drawn_anew(browser: Browser, tmp_path: Path) -> None:
+def test_a_run_that_trains_is_drawn_anew(browser, tmp_path):
     folder = make_run(tmp_path / "run", {}, scored=())
     serving = ViewServer([ViewedRun(folder.path)])
     try:
@@ -278,9 +268,7 @@ def test_a_run_that_trains_is_drawn_anew(browser: Browser, tmp_path: Path) -> No
         serving.close()
 
 
-def test_what_is_unfolded_stays_so_and_only_what_changed_is_asked_for(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_what_is_unfolded_stays_so_and_only_what_changed_is_asked_for(browser, tmp_path):
     folder = make_run(tmp_path / "run")
     serving = ViewServer([ViewedRun(folder.path)])
     try:
@@ -299,14 +287,14 @@ def test_what_is_unfolded_stays_so_and_only_what_changed_is_asked_for(
         serving.close()
 
 
-def test_episodes_are_listed_at_once_and_found_by_words(browser: Browser, two: ViewServer) -> None:
+def test_episodes_are_listed_at_once_and_found_by_words(browser, two):
     browser.show(f"{two.address}/", "run")
     assert browser.count("#episodes tbody tr") == 24 and "24 episodes" in browser.text()
     browser.driver.find_element("css selector", "input[type=search]").send_keys("3/u3/2")
     browser.until(lambda: browser.count("#episodes tbody tr") == 1, "the one of that name")
 
 
-def test_opening_takes_five_requests_and_no_episode(browser: Browser, two: ViewServer) -> None:
+def test_opening_takes_five_requests_and_no_episode(browser, two):
     browser.show(f"{two.address}/", "run")
     names = browser.script("return performance.getEntriesByType('resource').map(e => e.name)")
     paths = sorted(name.removeprefix(two.address) for name in names)
@@ -314,7 +302,7 @@ def test_opening_takes_five_requests_and_no_episode(browser: Browser, two: ViewS
                      "/api/0/groups/3/0", "/api/0/run"]  # fmt: skip
 
 
-def test_a_link_to_nothing_says_so(browser: Browser, two: ViewServer) -> None:
+def test_a_link_to_nothing_says_so(browser, two):
     browser.driver.get("about:blank")
     browser.driver.get(f"{two.address}/#/episode/none")
     browser.until(lambda: "There is no episode none" in browser.text("#problem"), "the problem")
@@ -324,7 +312,7 @@ def test_a_link_to_nothing_says_so(browser: Browser, two: ViewServer) -> None:
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> ViewedRun:
+def hostile(tmp_path_factory) -> ViewedRun:
     """A run in which everything that an agent, a shop or a user may name holds markup."""
     bad = turn(
         0, PAYLOAD, observation=PAYLOAD, reply=f"<think>{PAYLOAD}</think> {PAYLOAD}",
@@ -348,9 +336,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> ViewedRun:
 
 
 @pytest.mark.parametrize("way", ["served", "exported"])
-def test_text_is_shown_and_never_executed(
-    browser: Browser, hostile: ViewedRun, tmp_path: Path, way: str
-) -> None:
+def test_text_is_shown_and_never_executed(browser, hostile, tmp_path, way):
     runs = [hostile, ViewedRun(hostile.path)]
     server = None
     if way == "served":
@@ -388,7 +374,7 @@ def test_text_is_shown_and_never_executed(
             server.close()
 
 
-def test_the_page_forbids_scripts_that_are_not_its_own(browser: Browser, two: ViewServer) -> None:
+def test_the_page_forbids_scripts_that_are_not_its_own(browser, two):
     # Should some text become markup after all, the policy holds.
     browser.show(f"{two.address}/", "run")
     browser.script(
@@ -400,7 +386,7 @@ def test_the_page_forbids_scripts_that_are_not_its_own(browser: Browser, two: Vi
     assert browser.script("return window.hacked ?? null") is None
 
 
-def test_an_export_needs_no_server(browser: Browser, tmp_path: Path) -> None:
+def test_an_export_needs_no_server(browser, tmp_path):
     viewed = ViewedRun(make_run(tmp_path / "run", {1: rooms(1, 1)}).path)
     viewed.choose(viewed.find("1/u1/0,1/u1/1"))
     page = tmp_path / "page.html"

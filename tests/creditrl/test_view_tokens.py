@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import pytest
 from viewed_runs import WON, Config, Rollout, episode, make_run
 
 from creditrl.cli import run
@@ -68,22 +67,20 @@ def kinds(row: tuple[Kind, ...]) -> str:
     return "".join("-tc"[kind] for kind in row)
 
 
-def test_a_growing_conversation_is_one_row_whose_replies_are_trained() -> None:
+def test_a_growing_conversation_is_one_row_whose_replies_are_trained():
     (row,) = token_rows(GROWS)
     assert row.ids == (0, 1, 2, END, 3, 4, 4)
     assert kinds(row.kinds) == "--tt-cc"
     assert row.turns == range(2)
 
 
-def test_prompts_that_do_not_grow_are_a_row_each() -> None:
+def test_prompts_that_do_not_grow_are_a_row_each():
     first, second = token_rows(APART)
     assert (first.ids, kinds(first.kinds)) == ((0, 1, 2, END), "--tt")
     assert (second.ids, kinds(second.kinds)) == ((3, 4, 4), "-cc")
 
 
-def test_without_colours_trained_tokens_stand_in_brackets(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_colours_trained_tokens_stand_in_brackets(tmp_path, capsys):
     path = kept(tmp_path / "run", GROWS)
     assert run(["view", str(path), "--tokens", "1/u1/0"]) == 0
     out = capsys.readouterr().out
@@ -92,9 +89,7 @@ def test_without_colours_trained_tokens_stand_in_brackets(
     assert "⟪2 tokens⟫ of replies cut at 2 tokens: left out of the loss" in out
 
 
-def test_in_an_svg_every_token_has_the_colour_of_its_kind(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_in_an_svg_every_token_has_the_colour_of_its_kind(tmp_path, capsys):
     path, out = kept(tmp_path / "run", GROWS), tmp_path / "tokens.svg"
     assert run(["view", str(path), "--tokens", "1/u1/0", "--out", str(out)]) == 0
     assert f"Wrote {out}" in capsys.readouterr().out
@@ -106,7 +101,7 @@ def test_in_an_svg_every_token_has_the_colour_of_its_kind(
     assert "url(http" not in svg, "nothing is loaded from elsewhere"
 
 
-def test_bad_requests_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_requests_are_one_line(tmp_path, capsys):
     path = kept(tmp_path / "run", GROWS, replace(APART, id="u1/1", member=1))
     bare = make_run(tmp_path / "bare").path
 

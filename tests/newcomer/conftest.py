@@ -56,5 +56,5 @@ class Newcomer:
 
 
 @pytest.fixture
-def newcomer(tmp_path: Path) -> Newcomer:
+def newcomer(tmp_path) -> Newcomer:
     return Newcomer(tmp_path)

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "guides" / "integrations.md"
 
 
 @pytest.mark.reference("openenv")
-def test_openenvs_client_plays_on_the_server_of_the_guides_line(newcomer: Any) -> None:
+def test_openenvs_client_plays_on_the_server_of_the_guides_line(newcomer):
     row = re.search(r"`(creditrl serve .*?)`, and `(.*?)`", PAGE.read_text("utf-8"))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 PAGE = "docs/guides/benchmark.md"
 
 
-def test_from_the_guides_agent_to_a_report_beside_the_baselines(newcomer: Any) -> None:
+def test_from_the_guides_agent_to_a_report_beside_the_baselines(newcomer):
     before = newcomer.cpu_seconds()
     newcomer.saves("my_agent.py", newcomer.blocks(PAGE, "python")[0])
     suite, one, _ = (block.strip() for block in newcomer.blocks(PAGE, "bash"))

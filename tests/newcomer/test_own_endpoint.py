@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from chat_server import ChatServer
-
 PAGE = "docs/guides/benchmark.md"
 
 
@@ -16,7 +14,7 @@ def answer(body: dict[str, Any]) -> str:
     return f"<think>Why not.</think><action>{listed.split(', ')[-1].strip(chr(39))}</action>"
 
 
-def test_an_endpoint_is_measured_reported_and_viewed(newcomer: Any, endpoint: ChatServer) -> None:
+def test_an_endpoint_is_measured_reported_and_viewed(newcomer, endpoint):
     endpoint.answer = answer
     *_, block = newcomer.blocks(PAGE, "bash")
     measure, report, view = block.splitlines()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
-
-from fake_hub import FakeHub
 
 ENVIRONMENT = "docs/guides/add-an-environment.md"
 METHOD = "docs/guides/add-a-method.md"
@@ -19,7 +16,7 @@ SHORT = (
 """Of a recipe that trains for minutes."""
 
 
-def test_an_environment_and_a_method_are_trained_and_looked_at(newcomer: Any) -> None:
+def test_an_environment_and_a_method_are_trained_and_looked_at(newcomer):
     newcomer.saves("stairs.py", newcomer.blocks(ENVIRONMENT, "python")[0])
     newcomer.saves("winners_only.py", newcomer.blocks(METHOD, "python")[0])
     _, block = newcomer.blocks(ENVIRONMENT, "bash")
@@ -50,7 +47,7 @@ def test_an_environment_and_a_method_are_trained_and_looked_at(newcomer: Any) ->
     assert len(newcomer.typed) <= 15
 
 
-def test_a_new_environments_package_is_tested_and_trained(newcomer: Any) -> None:
+def test_a_new_environments_package_is_tested_and_trained(newcomer):
     make, test, check, train = newcomer.blocks(ENVIRONMENT, "bash")[0].splitlines()
     assert f"Next: {check}" in newcomer.types(make).splitlines()
     tested = newcomer.types(test)
@@ -59,9 +56,7 @@ def test_a_new_environments_package_is_tested_and_trained(newcomer: Any) -> None
     assert "after grpo" in newcomer.types(f"{train} --budget.updates 2")
 
 
-def test_a_new_methods_package_is_tested_trained_and_its_policy_pushed(
-    newcomer: Any, hub: FakeHub
-) -> None:
+def test_a_new_methods_package_is_tested_trained_and_its_policy_pushed(newcomer, hub):
     make, test, train = newcomer.blocks(METHOD, "bash")[0].splitlines()
     assert f"Next: {train}" in newcomer.types(make).splitlines()
     tested = newcomer.types(test)
