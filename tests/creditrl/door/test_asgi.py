@@ -53,7 +53,7 @@ OWN = {"Host": "127.0.0.1:3000"}
         {"Host": "127.0.0.1:x"},
     ],
 )
-def test_web_sockets_pass_the_gate_too(headers: dict[str, str]) -> None:
+def test_web_sockets_pass_the_gate_too(headers):
     client = TestClient(Guarded(application()))
     with (
         pytest.raises(WebSocketDisconnect) as refused,
@@ -64,7 +64,7 @@ def test_web_sockets_pass_the_gate_too(headers: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "0123456789abcdef"])
-def test_who_may_talk_over_web_sockets_does(token: str) -> None:
+def test_who_may_talk_over_web_sockets_does(token):
     client = TestClient(Guarded(application(), token))
     told = {**OWN, "Origin": HERE, "Authorization": "Bearer 0123456789abcdef"}
     with client.websocket_connect("/ws", headers=told) as socket:
@@ -75,7 +75,7 @@ def test_who_may_talk_over_web_sockets_does(token: str) -> None:
             pass
 
 
-def test_a_start_and_an_end_are_the_applications() -> None:
+def test_a_start_and_an_end_are_the_applications():
     begun: list[str] = []
     with TestClient(Guarded(application(begun)), base_url=HERE) as client:
         assert client.get("/").text == "here" and begun == ["begun"]
@@ -83,7 +83,7 @@ def test_a_start_and_an_end_are_the_applications() -> None:
 
 
 @pytest.fixture
-def crowds(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Crowd]]:
+def crowds(monkeypatch) -> Iterator[list[Crowd]]:
     made: list[Crowd] = []
     create = Crowd.__init__
 
@@ -96,9 +96,7 @@ def crowds(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Crowd]]:
 
 
 @pytest.mark.reference("websockets")
-def test_a_web_socket_waits_for_no_request_and_outlives_the_time_for_one(
-    monkeypatch: pytest.MonkeyPatch, crowds: list[Crowd]
-) -> None:
+def test_a_web_socket_waits_for_no_request_and_outlives_the_time_for_one(monkeypatch, crowds):
     import time
 
     from websockets.sync.client import connect

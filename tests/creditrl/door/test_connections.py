@@ -62,7 +62,7 @@ Maker = Callable[..., Any]
 
 
 @pytest.fixture(params=MAKERS)
-def make(request: pytest.FixtureRequest) -> Maker:
+def make(request) -> Maker:
     maker: Maker = MAKERS[request.param]
     return maker
 
@@ -106,7 +106,7 @@ def is_closed(opened: socket.socket) -> bool:
 
 
 @pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+def hurried(monkeypatch) -> None:
     for module in (asgi, plain):
         monkeypatch.setattr(module, "HEAD_SECONDS", 1.0)
         monkeypatch.setattr(module, "READ_SECONDS", 1.0)
@@ -119,7 +119,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     [b"", b"G", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n", head() + b"GET"],
     ids=["nothing", "a letter", "a head without an end", "a second one"],
 )
-def test_who_does_not_finish_a_head_is_left(make: Maker, hurried: None, beginning: bytes) -> None:
+def test_who_does_not_finish_a_head_is_left(make, hurried, beginning):
     with contextlib.closing(make()) as server, line(server) as opened:
         opened.sendall(beginning)
         if beginning.startswith(head()):
@@ -127,7 +127,7 @@ def test_who_does_not_finish_a_head_is_left(make: Maker, hurried: None, beginnin
         assert is_closed(opened)
 
 
-def test_drops_that_never_end_are_no_head(make: Maker, hurried: None) -> None:
+def test_drops_that_never_end_are_no_head(make, hurried):
     with contextlib.closing(make()) as server, line(server) as opened:
         opened.settimeout(0.05)
         opened.sendall(b"GET / HTTP/1.1\r\nX: ")
@@ -144,15 +144,13 @@ def test_drops_that_never_end_are_no_head(make: Maker, hurried: None) -> None:
         pytest.fail("it was waited for")
 
 
-def test_who_does_not_finish_a_body_is_left(hurried: None) -> None:
+def test_who_does_not_finish_a_body_is_left(hurried):
     with contextlib.closing(serve_asgi()) as server, line(server) as opened:
         opened.sendall(head("/", "Content-Length: 10", method="POST") + b"12345")
         assert is_closed(opened)
 
 
-def test_who_does_not_read_is_left(
-    make: Maker, hurried: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_does_not_read_is_left(make, hurried, monkeypatch):
     left, leave = threading.Event(), Crowd.leave
 
     def noting(crowd: Crowd, who: Any) -> None:
@@ -170,7 +168,7 @@ def test_who_does_not_read_is_left(
         assert got < len(LARGE)
 
 
-def test_every_connection_sends_at_once(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_connection_sends_at_once(make, monkeypatch):
     # With Nagle's algorithm an answer of two pieces waits 40 ms for the client's acknowledgement.
     served: list[socket.socket] = []
     accept = socket.socket.accept
@@ -187,7 +185,7 @@ def test_every_connection_sends_at_once(make: Maker, monkeypatch: pytest.MonkeyP
         assert [one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in served] == [1]
 
 
-def test_half_requests_lock_nobody_out(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_requests_lock_nobody_out(make, monkeypatch):
     for module in (asgi, plain):
         monkeypatch.setattr(module, "MOST_CONNECTIONS", 20)
     with contextlib.ExitStack() as stack:
@@ -202,7 +200,7 @@ def test_half_requests_lock_nobody_out(make: Maker, monkeypatch: pytest.MonkeyPa
         assert all(is_closed(opened) for opened in halves[:40])
 
 
-def test_a_refusal_is_json_that_says_why(make: Maker) -> None:
+def test_a_refusal_is_json_that_says_why(make):
     with contextlib.closing(make()) as server, line(server) as opened:
         opened.sendall(b"POST / HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0\r\n\r\n")
         status, body = answer(opened)
@@ -213,7 +211,7 @@ def test_a_refusal_is_json_that_says_why(make: Maker) -> None:
         }
 
 
-def test_a_body_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_is_too_long_is_refused(monkeypatch):
     with contextlib.closing(serve_asgi(most_body=100)) as server:
         for length, status in ((100, 200), (101, 413), (5_000_000, 413)):
             with line(server) as opened:
@@ -223,7 +221,7 @@ def test_a_body_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
                 assert answer(opened)[0] == status
 
 
-def test_no_body_is_taken_for_a_request() -> None:
+def test_no_body_is_taken_for_a_request():
     with contextlib.closing(serve_plain()) as server, line(server) as opened:
         inside = head("/large")
         opened.sendall(head("/", f"Content-Length: {len(inside)}") + inside)
@@ -231,7 +229,7 @@ def test_no_body_is_taken_for_a_request() -> None:
         assert is_closed(opened)
 
 
-def test_a_handler_that_asks_nobody_is_not_served() -> None:
+def test_a_handler_that_asks_nobody_is_not_served():
     from http.server import BaseHTTPRequestHandler
 
     with pytest.raises(TypeError, match="is no PlainHandler"):
@@ -249,14 +247,14 @@ def answers(address: str) -> bool:
     return True
 
 
-def test_a_taken_port_is_said_in_one_line(make: Maker) -> None:
+def test_a_taken_port_is_said_in_one_line(make):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"^Port {port} of 127.0.0.1 is taken by another"):
             make(port=port)
 
 
-def test_a_closed_server_leaves_its_port(make: Maker) -> None:
+def test_a_closed_server_leaves_its_port(make):
     server = make()
     assert answers(server.address)
     server.close()
@@ -267,7 +265,7 @@ def test_a_closed_server_leaves_its_port(make: Maker) -> None:
     again.close()
 
 
-def test_a_forgotten_server_stops() -> None:
+def test_a_forgotten_server_stops():
     server = serve_asgi()
     address = server.address
     del server
@@ -278,7 +276,7 @@ def test_a_forgotten_server_stops() -> None:
     assert not answers(address)
 
 
-def test_a_forked_child_does_not_keep_the_port(make: Maker) -> None:
+def test_a_forked_child_does_not_keep_the_port(make):
     server = make()
     reading, writing = os.pipe()
     closed, tell = os.pipe()

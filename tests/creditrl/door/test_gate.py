@@ -27,7 +27,7 @@ def status(*headers: tuple[str, str], token: str = "") -> int:
     "host",
     ["127.0.0.1", "127.0.0.1:3000", "127.8.0.1:1", "localhost", "LocalHost:65535", "[::1]:80"],
 )
-def test_this_machines_own_names_are_answered(host: str) -> None:
+def test_this_machines_own_names_are_answered(host):
     assert status(("Host", host)) == 200
 
 
@@ -37,7 +37,7 @@ def test_this_machines_own_names_are_answered(host: str) -> None:
      "192.168.0.3", "0.0.0.0:3000", "[2001:db8::1]:80", "[::]", "127.1", "2130706433",
      "0x7f.0.0.1", "localhost."],
 )  # fmt: skip
-def test_other_names_are_refused_where_no_token_is_asked_for(host: str) -> None:
+def test_other_names_are_refused_where_no_token_is_asked_for(host):
     assert status(("Host", host)) == 403
     assert status(("Host", host), ("Authorization", f"Bearer {TOKEN}"), token=TOKEN) == 200
 
@@ -53,20 +53,20 @@ UNPARSABLE = (
 
 
 @pytest.mark.parametrize("host", UNPARSABLE, ids=ascii)
-def test_a_host_that_cannot_be_read_is_a_bad_request_with_and_without_a_token(host: str) -> None:
+def test_a_host_that_cannot_be_read_is_a_bad_request_with_and_without_a_token(host):
     if host.strip() != "127.0.0.1":  # a field's value has no spaces around it
         assert status(("Host", host)) == 400
         assert status(("Host", host), ("Authorization", f"Bearer {TOKEN}"), token=TOKEN) == 400
 
 
-def test_one_host_is_expected() -> None:
+def test_one_host_is_expected():
     assert status() == 400
     assert status(HERE, HERE) == 400
     assert status(HERE, ("host", "evil.example")) == 400
 
 
 @pytest.mark.parametrize("token", ["", TOKEN])
-def test_pages_of_other_sites_are_refused(token: str) -> None:
+def test_pages_of_other_sites_are_refused(token):
     told = ("Authorization", f"Bearer {TOKEN}")
 
     def asked(*headers: tuple[str, str]) -> int:
@@ -90,7 +90,7 @@ def basic(text: str) -> str:
 
 
 @pytest.mark.parametrize("given", [f"Bearer {TOKEN}", f"bearer  {TOKEN}", basic(f"me:{TOKEN}")])
-def test_the_token_opens(given: str) -> None:
+def test_the_token_opens(given):
     assert status(HERE, ("Authorization", given), token=TOKEN) == 200
 
 
@@ -100,19 +100,17 @@ def test_the_token_opens(given: str) -> None:
      f"Digest {TOKEN}", basic(TOKEN), basic(f"{TOKEN}:"), basic(f"me:{TOKEN}x"), "Basic ???",
      f"Bearer {TOKEN} {TOKEN}"],
 )  # fmt: skip
-def test_nothing_else_does(given: str) -> None:
+def test_nothing_else_does(given):
     assert status(HERE, ("Authorization", given), token=TOKEN) == 401
 
 
-def test_a_token_is_sent_once() -> None:
+def test_a_token_is_sent_once():
     told = ("Authorization", f"Bearer {TOKEN}")
     assert status(HERE, token=TOKEN) == 401
     assert status(HERE, told, told, token=TOKEN) == 401
 
 
-def test_a_wrong_token_takes_as_long_wherever_it_goes_wrong(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_wrong_token_takes_as_long_wherever_it_goes_wrong(monkeypatch):
     # What compares it is the standard library's comparison for secrets, and nothing before it.
     compared: list[tuple[bytes, bytes]] = []
     compared_before = hmac.compare_digest
@@ -144,9 +142,7 @@ def test_a_wrong_token_takes_as_long_wherever_it_goes_wrong(
         ("localhost.example.org", False),
     ],
 )
-def test_only_this_machines_own_names_are_loopback(
-    host: str, own: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_this_machines_own_names_are_loopback(host, own, monkeypatch):
     assert is_loopback(host) is own
     monkeypatch.delenv(gate.TOKEN_ENV, raising=False)
     if own:

@@ -11,9 +11,7 @@ from creditrl.errors import ConfigError
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "0", "192.168.0.3", "box.example"])
-def test_nobody_listens_for_others_without_a_token(
-    host: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_listens_for_others_without_a_token(host, monkeypatch):
     def never(*_: object) -> None:
         pytest.fail("it was bound")
 
@@ -22,7 +20,7 @@ def test_nobody_listens_for_others_without_a_token(
         listen(host, 0)
 
 
-def test_the_address_that_was_taken_counts_not_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_that_was_taken_counts_not_its_name(monkeypatch):
     # A file says what "localhost" is.
     monkeypatch.setattr(socket.socket, "getsockname", lambda _: ("192.168.0.3", 80))
     with pytest.raises(ConfigError, match=r"192\.168\.0\.3 can be reached by others"):
@@ -30,12 +28,12 @@ def test_the_address_that_was_taken_counts_not_its_name(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("no.such.host.invalid", 0)])
-def test_a_place_that_cannot_be_is_refused(host: str, port: int) -> None:
+def test_a_place_that_cannot_be_is_refused(host, port):
     with pytest.raises(ConfigError, match="^Cannot serve at port "):
         listen(host, port, "0123456789abcdef")
 
 
-def test_too_many_push_out_who_has_waited_longest() -> None:
+def test_too_many_push_out_who_has_waited_longest():
     crowd, gone = Crowd(3), []
     for name in "abc":
         crowd.enter(name, lambda name=name: gone.append(name))
@@ -58,7 +56,7 @@ def test_too_many_push_out_who_has_waited_longest() -> None:
     assert len(crowd) == 3
 
 
-def test_files_are_left_for_the_rest_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_left_for_the_rest_of_the_process(monkeypatch):
     monkeypatch.setattr("creditrl.door.listen._files", lambda: 8)
     crowd, gone = Crowd(256), []
     for number in range(5):

@@ -92,7 +92,7 @@ def listeners(tree: ast.Module) -> set[str]:
 
 
 @pytest.mark.slow
-def test_nothing_listens_but_the_door() -> None:
+def test_nothing_listens_but_the_door():
     found = {
         (path, what)
         for path, tree in sources()
@@ -133,7 +133,7 @@ def test_nothing_listens_but_the_door() -> None:
         "Popen([python, '-m', 'vllm.entrypoints.openai.api_server'])",
     ],
 )
-def test_the_search_finds_what_listens(code: str) -> None:
+def test_the_search_finds_what_listens(code):
     assert listeners(ast.parse(code))
 
 
@@ -407,7 +407,7 @@ SERVERS = (
 
 
 @pytest.mark.slow
-def test_every_server_of_the_code_is_tried_here() -> None:
+def test_every_server_of_the_code_is_tried_here():
     made = [(path, name) for path, tree in sources() if not path.startswith(DOOR)
             for name in sites(tree)]  # fmt: skip
     assert sorted(made) == sorted(kind.site for kind in SERVERS), (
@@ -427,7 +427,7 @@ def test_every_server_of_the_code_is_tried_here() -> None:
         ("def f():\n  Server(app)", []),
     ],
 )  # fmt: skip
-def test_the_search_counts_servers_behind_the_door(code: str, found: list[str]) -> None:
+def test_the_search_counts_servers_behind_the_door(code, found):
     assert sites(ast.parse(code)) == found
 
 
@@ -531,16 +531,14 @@ HEAD = (
 
 
 @pytest.mark.parametrize("kind", SERVERS, ids=lambda kind: kind.what)
-def test_a_server_refuses_what_the_table_says(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_refuses_what_the_table_says(kind, tmp_path, monkeypatch):
     line = f"| {' | '.join(row(kind, tmp_path, monkeypatch))} |"
     table = (ROOT / "docs" / "security.md").read_text("utf-8")
     assert f"| {' | '.join(HEAD)} |" in table.splitlines()
     assert line in table.splitlines(), f"docs/security.md: expected the line\n{line}"
 
 
-def test_the_table_has_no_server_that_is_not_there() -> None:
+def test_the_table_has_no_server_that_is_not_there():
     lines = (ROOT / "docs" / "security.md").read_text("utf-8").splitlines()
     first = lines.index(f"| {' | '.join(HEAD)} |")
     rest = iter(lines[first + 2 :])
@@ -553,7 +551,7 @@ def test_the_table_has_no_server_that_is_not_there() -> None:
 
 
 @pytest.mark.chromium
-def test_the_browser_and_its_driver_listen_to_this_machine_alone() -> None:
+def test_the_browser_and_its_driver_listen_to_this_machine_alone():
     import psutil
 
     from creditrl.envs.webshop.chromium import chromium

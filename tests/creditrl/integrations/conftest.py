@@ -29,7 +29,7 @@ def byte_tokenizer() -> Any:
 
 
 @pytest.fixture
-def small_model(byte_tokenizer: Any, tmp_path: Path) -> Path:
+def small_model(byte_tokenizer, tmp_path) -> Path:
     """A folder with a Qwen3 of 16 dimensions, random, and the tokenizer; it calls tools."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
     from trl.chat_template_utils import qwen3_chat_template
@@ -47,7 +47,7 @@ def small_model(byte_tokenizer: Any, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run_example(tmp_path: Path) -> Callable[..., str]:
+def run_example(tmp_path) -> Callable[..., str]:
     """Run a script of ``examples/`` as a user does, offline, and return what it prints."""
 
     def run(name: str, *words: str) -> str:

@@ -56,7 +56,7 @@ def expert_record(env: str, row: dict[str, Any], openai: bool = False, **options
     return {"task_id": row["task"], "conversations": sharegpt}
 
 
-def test_etos_records_are_read_as_turns(tmp_path: Path):
+def test_etos_records_are_read_as_turns(tmp_path):
     (found,) = read_conversations(file(tmp_path, ETO), REACT)
     assert found.observations == (
         "You are in a room.\n\nYour task is to: put a mug in desk.",
@@ -70,7 +70,7 @@ def test_etos_records_are_read_as_turns(tmp_path: Path):
     assert episode.task.id == "import/7" and episode.task.goal == "put a mug in desk"
 
 
-def test_openais_messages_and_lines_say_the_same(tmp_path: Path):
+def test_openais_messages_and_lines_say_the_same(tmp_path):
     roles = {"human": "user", "gpt": "assistant"}
     messages = [
         {"role": roles[m["from"]], "content": [{"type": "text", "text": m["value"]}]}
@@ -83,7 +83,7 @@ def test_openais_messages_and_lines_say_the_same(tmp_path: Path):
     assert two.system == "Be brief."
 
 
-def test_an_example_and_what_is_not_learned_are_no_turns(tmp_path: Path):
+def test_an_example_and_what_is_not_learned_are_no_turns(tmp_path):
     talk = ETO["conversations"]
     example = [
         {"from": "human", "value": "Here is an example.\nYou are in a hall."},
@@ -119,7 +119,7 @@ def test_an_example_and_what_is_not_learned_are_no_turns(tmp_path: Path):
         ({"messages": "[" * 100_000}, "messages is text and no JSON"),
     ],
 )
-def test_what_is_malformed_is_named_by_record_and_field(record: Any, message: str, tmp_path: Path):
+def test_what_is_malformed_is_named_by_record_and_field(record, message, tmp_path):
     path = file(tmp_path, ETO, record)
     with pytest.raises(DataError, match=f"data.json, record 2: .*{message}") as caught:
         list(read_conversations(path, REACT))
@@ -128,16 +128,14 @@ def test_what_is_malformed_is_named_by_record_and_field(record: Any, message: st
     assert len(list(read_conversations(path, REACT, refused))) == 1 and len(refused) == 1
 
 
-def test_a_line_that_is_no_json_is_named(tmp_path: Path):
+def test_a_line_that_is_no_json_is_named(tmp_path):
     path = tmp_path / "data.jsonl"
     path.write_text(f"{json.dumps(ETO)}\n\n{{oops\n")
     with pytest.raises(DataError, match=r"record 2 \(line 3\) is not JSON"):
         list(read_conversations(path, REACT))
 
 
-def test_a_list_without_records_and_one_without_end_are_refused_in_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_list_without_records_and_one_without_end_are_refused_in_a_line(tmp_path, capsys):
     path = tmp_path / "data.json"
     words = ["data", "import", str(path), "--env", "ALFWorld", "--out", str(tmp_path / "run")]
     for text, message in (("[]", "holds no record"), ("[" * 100_000, "is not JSON")):
@@ -147,7 +145,7 @@ def test_a_list_without_records_and_one_without_end_are_refused_in_a_line(
         assert message in said and said.count("\n") == 1
 
 
-def test_tasks_are_found_by_id_by_game_and_by_goal(tmp_path: Path):
+def test_tasks_are_found_by_id_by_game_and_by_goal(tmp_path):
     from creditrl.envs.tasks import TaskList
     from creditrl.types import Task
 
@@ -173,9 +171,7 @@ def test_tasks_are_found_by_id_by_game_and_by_goal(tmp_path: Path):
 
 
 @pytest.mark.parametrize("env", ["ALFWorld", "SOTOPIA", "VirtualHome", "VisualSokoban", "WebShop"])
-def test_a_replay_finds_what_the_expert_saw(
-    env: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_replay_finds_what_the_expert_saw(env, tmp_path, capsys):
     records = [
         expert_record(env, row, openai=bool(i % 2))
         for i, row in enumerate(plan_episodes(env, 3, seed=0))
@@ -220,9 +216,7 @@ def agentgym_record(env: str, number: int, row: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("env", ["ALFWorld", "WebShop"])
-def test_agentgyms_records_are_imported_and_replayed(
-    env: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_agentgyms_records_are_imported_and_replayed(env, tmp_path, capsys):
     rows = plan_episodes(env, 3, seed=0)
     records = [agentgym_record(env, i, {"task": r["task"], "seed": 0}) for i, r in enumerate(rows)]
     out = tmp_path / "run"
@@ -237,7 +231,7 @@ def test_agentgyms_records_are_imported_and_replayed(
     assert to_trajectory(found, REACT, "x", None, 0).task.id == f"import/{env.lower()}_0"
 
 
-def test_a_replay_reports_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_replay_reports_what_differs(tmp_path, capsys):
     (row,) = plan_episodes("ALFWorld", 1)
     record = expert_record("ALFWorld", {"task": row["task"], "seed": 0})
     talk = record["conversations"]
@@ -253,9 +247,7 @@ def test_a_replay_reports_what_differs(tmp_path: Path, capsys: pytest.CaptureFix
     assert told["task_id"] == row["task"] and "household" in told["instructions"]
 
 
-def test_a_run_whose_writing_failed_does_not_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_a_run_whose_writing_failed_does_not_stay(tmp_path, monkeypatch, capsys):
     def full(self: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -265,9 +257,7 @@ def test_a_run_whose_writing_failed_does_not_stay(
     assert "No space left" in capsys.readouterr().err and not out.exists()
 
 
-def test_nothing_is_overwritten_and_nothing_is_left_half_done(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_nothing_is_overwritten_and_nothing_is_left_half_done(tmp_path, capsys):
     path, out = file(tmp_path, ETO, {}), tmp_path / "run"
     words = ["data", "import", str(path), "--env", "ALFWorld", "--out", str(out)]
     assert run(words) == 2 and "record 2: it has no field" in capsys.readouterr().err
@@ -281,9 +271,7 @@ def test_nothing_is_overwritten_and_nothing_is_left_half_done(
     assert "Missing --env" in capsys.readouterr().err
 
 
-def test_conversations_about_pictures_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_conversations_about_pictures_are_refused(tmp_path, capsys):
     path, out = file(tmp_path, ETO), tmp_path / "run"
     words = ["data", "import", str(path), "--env", "VisualSokoban", "--out", str(out), "--replay"]
     assert run([*words, "--observation", "image"]) == 2
@@ -292,7 +280,7 @@ def test_conversations_about_pictures_are_refused(
 
 
 @pytest.fixture(scope="module")
-def sokoban_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sokoban_run(tmp_path_factory) -> Path:
     """Conversations of the expert about small levels, imported."""
     folder = tmp_path_factory.mktemp("sokoban")
     rows = plan_episodes("VisualSokoban", 12, seed=1, max_optimal_moves=3)
@@ -303,7 +291,7 @@ def sokoban_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_viewer_shows_an_imported_run(sokoban_run: Path):
+def test_the_viewer_shows_an_imported_run(sokoban_run):
     from creditrl.view.run import ViewedRun
 
     viewed = ViewedRun(sokoban_run)
@@ -314,9 +302,7 @@ def test_the_viewer_shows_an_imported_run(sokoban_run: Path):
     assert viewed.overview()["method"] == "data"  # the file's name
 
 
-def test_what_needs_a_policy_says_that_there_is_none(
-    sokoban_run: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_what_needs_a_policy_says_that_there_is_none(sokoban_run, capsys):
     for words in (["credit", "--method", "gigpo"], ["export", "policy", "--to", "x"]):
         at = 1 if words[0] == "credit" else 2
         assert run([*words[:at], str(sokoban_run), *words[at:]]) == 2
@@ -325,7 +311,7 @@ def test_what_needs_a_policy_says_that_there_is_none(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["sft", "rft"])
-def test_sft_and_rft_clone_an_imported_run(sokoban_run: Path, tmp_path: Path, method: str):
+def test_sft_and_rft_clone_an_imported_run(sokoban_run, tmp_path, method):
     out = tmp_path / method
     words = (
         "train @quickstart --clone.episodes 0 --clone.noise 0 --clone.updates 3 "
@@ -342,7 +328,7 @@ def test_sft_and_rft_clone_an_imported_run(sokoban_run: Path, tmp_path: Path, me
 
 
 @pytest.mark.parametrize("env", ["ALFWorld", "VirtualHome", "WebShop"])
-def test_the_goal_that_an_observation_tells_is_the_tasks(env: str, tmp_path: Path):
+def test_the_goal_that_an_observation_tells_is_the_tasks(env, tmp_path):
     rows = plan_episodes(env, 5, seed=2)
     play = Play(env)
     by_goal: dict[str, list[int]] = {}
@@ -359,9 +345,7 @@ def test_the_goal_that_an_observation_tells_is_the_tasks(env: str, tmp_path: Pat
         assert task.index in find_task(conversation, play.env.tasks, by_goal)
 
 
-def test_a_game_file_finds_the_official_game(
-    test_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_game_file_finds_the_official_game(test_data, tmp_path, capsys):
     import tarfile
 
     with tarfile.open(test_data / "alfworld" / "json_2.1.1_sample.tar.xz") as archive:

@@ -14,9 +14,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "integrations.md"
 @pytest.mark.slow
 @pytest.mark.reference("trl")
 @pytest.mark.filterwarnings("ignore")
-def test_the_example_of_trl_trains(
-    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_example_of_trl_trains(small_model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (code,) = re.findall(
         r"<!-- run by: integrations -->\n```python\n(.*?)```", GUIDE.read_text("utf-8"), re.S

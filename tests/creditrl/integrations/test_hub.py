@@ -65,7 +65,7 @@ def stored(path: Path, form: str, episodes: list[Trajectory]) -> RunFolder:
 
 
 @pytest.fixture
-def exported(tmp_path: Path) -> tuple[Path, list[Trajectory]]:
+def exported(tmp_path) -> tuple[Path, list[Trajectory]]:
     """Two groups: in the first, one of two fails from its third turn on; in the second, none."""
     rows = plan_episodes("ALFWorld", 2, seed=5)
     episodes = [
@@ -85,7 +85,7 @@ def exported(tmp_path: Path) -> tuple[Path, list[Trajectory]]:
     return out, episodes
 
 
-def test_a_row_is_an_episode_with_lists_over_its_turns(exported: tuple[Path, list[Trajectory]]):
+def test_a_row_is_an_episode_with_lists_over_its_turns(exported):
     folder, episodes = exported
     rows = pq.read_table(folder / "data" / "episodes.parquet").to_pylist()
     assert [row["id"] for row in rows] == ["t/0", "t/1", "t/2", "t/3"]
@@ -101,9 +101,7 @@ def test_a_row_is_an_episode_with_lists_over_its_turns(exported: tuple[Path, lis
     assert rows[1]["credit_gigpo"][0] == float(count) and rows[2]["credit_gigpo"] is None
 
 
-def test_the_messages_are_those_that_the_policy_was_shown(
-    exported: tuple[Path, list[Trajectory]],
-):
+def test_the_messages_are_those_that_the_policy_was_shown(exported):
     folder, episodes = exported
     rows = pq.read_table(folder / "data" / "episodes.parquet").to_pylist()
     play = Play("ALFWorld", form="react", max_turns=12)
@@ -124,9 +122,7 @@ def _sharegpt(folder: Path, row: dict[str, Any]) -> Path:
     return path
 
 
-def test_a_pair_is_the_turn_at_which_two_of_a_group_parted(
-    exported: tuple[Path, list[Trajectory]],
-):
+def test_a_pair_is_the_turn_at_which_two_of_a_group_parted(exported):
     folder, (solved, failed, *_) = exported
     (pair,) = pq.read_table(folder / "data" / "preference.parquet").to_pylist()
     assert (pair["chosen_id"], pair["rejected_id"]) == ("t/0", "t/1")
@@ -138,7 +134,7 @@ def test_a_pair_is_the_turn_at_which_two_of_a_group_parted(
     assert [row["id"] for row in sft] == ["t/0", "t/2", "t/3"]
 
 
-def test_prompts_that_are_built_anew_are_told_as_observations_and_replies(tmp_path: Path):
+def test_prompts_that_are_built_anew_are_told_as_observations_and_replies(tmp_path):
     (row,) = plan_episodes("ALFWorld", 1, seed=5)
     episode = replace(played(row, "dialogue", 0), error="")
     folder = stored(tmp_path / "run", "tags", [episode])
@@ -156,10 +152,7 @@ def test_prompts_that_are_built_anew_are_told_as_observations_and_replies(tmp_pa
     "env_id", ["Mine/Stairs-v0", "hostile:Stairs-v0", "CartPole-v1", "phys2d/CartPole-v1"]
 )
 def test_episodes_of_an_environment_that_is_not_ours_are_told_as_they_are(
-    env_id: str,
-    exported: tuple[Path, list[Trajectory]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    env_id, exported, tmp_path, monkeypatch
 ):
     _, (episode, *_) = exported
     (tmp_path / "hostile.py").write_text("raise SystemExit('imported')")
@@ -172,11 +165,7 @@ def test_episodes_of_an_environment_that_is_not_ours_are_told_as_they_are(
     assert episode.turns[0].observation in row["messages"][-2 * len(episode.turns)]["content"]
 
 
-def test_nothing_is_overwritten_and_nothing_is_left(
-    exported: tuple[Path, list[Trajectory]],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_nothing_is_overwritten_and_nothing_is_left(exported, capsys, monkeypatch):
     folder, _ = exported
     words = ["data", "export", "trajectories", str(folder.parent / "run"), "--folder"]
     before = (folder / "README.md").read_text()
@@ -194,9 +183,7 @@ def test_nothing_is_overwritten_and_nothing_is_left(
 
 
 @pytest.mark.reference("datasets")
-def test_datasets_reads_the_folder(
-    exported: tuple[Path, list[Trajectory]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_datasets_reads_the_folder(exported, tmp_path, monkeypatch):
     import datasets
 
     folder, episodes = exported
@@ -213,9 +200,7 @@ def test_datasets_reads_the_folder(
 @pytest.mark.reference("trl")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["sft", "preference"])
-def test_trl_trains_on_it(
-    name: str, exported: tuple[Path, list[Trajectory]], byte_tokenizer: Any, tmp_path: Path
-):
+def test_trl_trains_on_it(name, exported, byte_tokenizer, tmp_path):
     import datasets
     from transformers import Qwen3Config, Qwen3ForCausalLM
     from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer

@@ -49,7 +49,7 @@ def experts_replies(sample: Any) -> tuple[list[str], Play]:
 
 
 @pytest.mark.parametrize("env", FIVE)
-def test_the_experts_replies_win_in_inspects_own_evaluation(env: str, tmp_path: Path):
+def test_the_experts_replies_win_in_inspects_own_evaluation(env, tmp_path):
     task = ours.classes().suite(env=env, episodes=1)
     (sample,) = task.dataset
     replies, play = experts_replies(sample)
@@ -60,7 +60,7 @@ def test_the_experts_replies_win_in_inspects_own_evaluation(env: str, tmp_path: 
     assert [m.text for m in played.messages if m.role == "assistant"][-len(replies) :] == replies
 
 
-def test_a_suites_episodes_are_those_of_our_own_evaluation(tmp_path: Path):
+def test_a_suites_episodes_are_those_of_our_own_evaluation(tmp_path):
     from creditrl.agents import evaluate
     from creditrl.suites import load_suite
 
@@ -81,7 +81,7 @@ def test_a_suites_episodes_are_those_of_our_own_evaluation(tmp_path: Path):
     ]
 
 
-def test_a_limit_of_messages_leaves_the_turns_that_were_played(tmp_path: Path):
+def test_a_limit_of_messages_leaves_the_turns_that_were_played(tmp_path):
     task = ours.classes().environment(env="VisualSokoban", episodes=1)
     opening = len(next(iter(task.dataset)).input)
     log = log_of(task, tmp_path, ["Action: dance"] * 9, message_limit=opening + 4)
@@ -91,7 +91,7 @@ def test_a_limit_of_messages_leaves_the_turns_that_were_played(tmp_path: Path):
     assert played.scores["episode"].value["grounding_accuracy"] == 0
 
 
-def test_tasks_that_differ_from_the_suites_are_refused(tmp_path: Path):
+def test_tasks_that_differ_from_the_suites_are_refused(tmp_path):
     import json
 
     from creditrl.suites import Suite, load_suite, write_suite
@@ -110,7 +110,7 @@ def test_a_form_that_builds_every_prompt_anew_is_refused():
         ours.classes().environment(env="VisualSokoban", episodes=1, form="tags")
 
 
-def test_the_guides_command_asks_any_endpoint(endpoint: Any, tmp_path: Path):
+def test_the_guides_command_asks_any_endpoint(endpoint, tmp_path):
     from inspect_ai.log import read_eval_log
 
     (command,) = re.findall(r"^inspect eval .*$", GUIDE.read_text("utf-8"), re.M)

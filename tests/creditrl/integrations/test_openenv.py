@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,7 +31,7 @@ def client(env: str, **options: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("env", FIVE)
-def test_the_experts_episode_is_the_same_over_the_wire(env: str):
+def test_the_experts_episode_is_the_same_over_the_wire(env):
     play = Play(env, form="dialogue")
     play.begin(3, 7)
     with client(env) as served:
@@ -95,6 +95,6 @@ def test_the_tasks_can_be_asked_for():
     assert environment.get_metadata().name == "CreditRL/ALFWorld-v0"
 
 
-def test_the_example_plays_an_episode(run_example: Callable[..., str]):
+def test_the_example_plays_an_episode(run_example):
     last = run_example("openenv_client.py", "--env", "VisualSokoban").splitlines()[-1]
     assert re.fullmatch(r"\d+ turns, return -?[\d.]+, success (True|False)", last)

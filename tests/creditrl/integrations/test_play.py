@@ -27,7 +27,7 @@ def test_the_examples_in_the_docstrings_hold():
 
 
 @pytest.mark.parametrize("env", FIVE)
-def test_equal_rows_give_equal_episodes(env: str):
+def test_equal_rows_give_equal_episodes(env):
     (row,) = plan_episodes(env, 1, seed=7)
     first, second = Play(env), Play(env)
     second.begin(0, 1)  # what was played before leaves no trace
@@ -41,7 +41,7 @@ def test_equal_rows_give_equal_episodes(env: str):
 
 
 @pytest.mark.parametrize("env", FIVE)
-def test_what_cannot_be_done_counts_against_grounding(env: str):
+def test_what_cannot_be_done_counts_against_grounding(env):
     played = Play(env)
     played.begin(0, 7)
     for action in (played.env.expert_action() or "nothing", "say?", "fly to the moon"):
@@ -88,7 +88,7 @@ def test_a_group_is_not_played_without_a_seed():
         TRLFactory("VisualSokoban")().reset(prompt=[])
 
 
-def test_a_missing_neighbour_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_neighbour_is_named_with_its_command(monkeypatch):
     from creditrl.integrations import inspect_ai, openenv, verifiers, verl
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -107,7 +107,7 @@ def test_a_missing_neighbour_is_named_with_its_command(monkeypatch: pytest.Monke
         assert "\n" not in str(caught.value)
 
 
-def test_an_old_neighbour_is_named_with_its_version(monkeypatch: pytest.MonkeyPatch):
+def test_an_old_neighbour_is_named_with_its_version(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.7.1")
     with pytest.raises(MissingExtraError, match=r"trl 1\.7\.1 is too old: expected 1\.8 or newer"):
@@ -145,7 +145,7 @@ def test_openenv_needs_a_session():
         app("ALFWorld", sessions=0)
 
 
-def test_openenvs_protocol_is_served_to_this_machine_alone(capsys: pytest.CaptureFixture[str]):
+def test_openenvs_protocol_is_served_to_this_machine_alone(capsys):
     from creditrl.cli import run
 
     assert run(["serve", "VisualSokoban", "--openenv", "--host", "0.0.0.0"]) == 2
@@ -154,6 +154,6 @@ def test_openenvs_protocol_is_served_to_this_machine_alone(capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("name", ["openenv_client", "trl_grpo", "verl_episode"])
-def test_an_example_has_at_most_60_lines(name: str):
+def test_an_example_has_at_most_60_lines(name):
     text = (Path(__file__).parents[3] / "examples" / f"{name}.py").read_text("utf-8")
     assert text.count("\n") <= 60

@@ -34,7 +34,7 @@ def first_row(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("env", FIVE)
-def test_the_experts_replies_are_played(env: str, tmp_path: Path):
+def test_the_experts_replies_are_played(env, tmp_path):
     import skyrl_gym
     from skyrl_gym.metrics import aggregate_for_environment
 
@@ -59,7 +59,7 @@ def test_the_experts_replies_are_played(env: str, tmp_path: Path):
     made.close()
 
 
-def test_rows_and_files_of_others_are_refused(tmp_path: Path):
+def test_rows_and_files_of_others_are_refused(tmp_path):
     import skyrl_gym
 
     with pytest.raises(

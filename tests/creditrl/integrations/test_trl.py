@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +21,7 @@ FIVE = ("ALFWorld", "SOTOPIA", "VirtualHome", "VisualSokoban", "WebShop")
 
 
 @pytest.mark.parametrize("env", FIVE)
-def test_the_expert_wins_by_the_tool(env: str):
+def test_the_expert_wins_by_the_tool(env):
     environment = TRLFactory(env, list_actions=True)()
     told = environment.reset(task=0, seed=7, prompt=[])
     assert "calling the tool `act`" in told
@@ -85,9 +83,7 @@ def scripted_model(tokenizer: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.reference("trl")
 @pytest.mark.filterwarnings("ignore")
-def test_grpo_trains_two_steps_on_our_rewards(
-    byte_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_grpo_trains_two_steps_on_our_rewards(byte_tokenizer, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     from trl import GRPOConfig, GRPOTrainer
     from trl.chat_template_utils import qwen3_chat_template
@@ -146,9 +142,7 @@ def test_the_rows_of_a_dictionary_name_their_environment():
 
 @pytest.mark.slow
 @pytest.mark.reference("trl")
-def test_the_example_trains_a_model_of_a_folder(
-    small_model: Path, run_example: Callable[..., str], tmp_path: Path
-):
+def test_the_example_trains_a_model_of_a_folder(small_model, run_example, tmp_path):
     run_example(
         "trl_grpo.py",
         *("--model", str(small_model), "--env", "VisualSokoban", "--steps", "2", "--cpu"),

@@ -40,7 +40,7 @@ def episodes(endpoint: Any, number: int, **taskset: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("env", FIVE)
-def test_the_experts_replies_win_in_verifiers_own_rollout(env: str, endpoint: Any):
+def test_the_experts_replies_win_in_verifiers_own_rollout(env, endpoint):
     from creditrl.integrations import plan_episodes
 
     (row,) = plan_episodes(env, 1, seed=7)
@@ -65,7 +65,7 @@ def test_the_experts_replies_win_in_verifiers_own_rollout(env: str, endpoint: An
     assert said[len(said) - len(replies) + 1 :] == replies[:-1]
 
 
-def test_what_cannot_be_done_is_a_metric(endpoint: Any):
+def test_what_cannot_be_done_is_a_metric(endpoint):
     endpoint.answer = lambda body: "Thought: Why not.\nAction: dance"
     (episode,) = episodes(endpoint, 1, env="VisualSokoban", options={"max_turns": 4})
     (trace,) = episode.traces
@@ -73,7 +73,7 @@ def test_what_cannot_be_done_is_a_metric(endpoint: Any):
     assert trace.reward == pytest.approx(-0.4)
 
 
-def test_rows_are_seeded(endpoint: Any):
+def test_rows_are_seeded(endpoint):
     endpoint.answer = lambda body: "Thought: Why not.\nAction: up"
     one, two = (
         [e.traces[0].info["creditrl"] for e in episodes(endpoint, 2, env="VisualSokoban")]
@@ -83,7 +83,7 @@ def test_rows_are_seeded(endpoint: Any):
     assert [r["seed"] for r in one] == [7, 8]
 
 
-def test_the_guides_command_asks_the_endpoint_and_uploads_nothing(endpoint: Any, tmp_path: Path):
+def test_the_guides_command_asks_the_endpoint_and_uploads_nothing(endpoint, tmp_path):
     (command,) = re.findall(r"^vf-eval .*$", GUIDE.read_text("utf-8"), re.M)
     command = command.replace("http://127.0.0.1:8000/v1", endpoint.url)
     name, *words = shlex.split(command.replace("episodes 20", "episodes 2"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +70,7 @@ def run(
 
 
 @pytest.mark.parametrize("env", FIVE)
-def test_the_experts_replies_alone_are_trained_on(env: str, byte_tokenizer: Any, tmp_path: Path):
+def test_the_experts_replies_alone_are_trained_on(env, byte_tokenizer, tmp_path):
     from creditrl.integrations import plan_episodes
 
     (row,) = plan_episodes(env, 1, seed=7)
@@ -99,7 +98,7 @@ def test_the_experts_replies_alone_are_trained_on(env: str, byte_tokenizer: Any,
     assert server.prompts[0] == out.prompt_ids
 
 
-def test_a_reply_that_would_be_cut_is_not_played(byte_tokenizer: Any, tmp_path: Path):
+def test_a_reply_that_would_be_cut_is_not_played(byte_tokenizer, tmp_path):
     replies = ["Thought: Why not.\nAction: up"] * 9
     out, _ = run(tmp_path, byte_tokenizer, "VisualSokoban", replies, most=100)
     # A reply has 29 bytes and an end, an observation some 60: the second does not fit.
@@ -107,7 +106,7 @@ def test_a_reply_that_would_be_cut_is_not_played(byte_tokenizer: Any, tmp_path: 
     assert out.reward_score == pytest.approx(-0.1)
 
 
-def test_the_example_plays_in_verls_loop(small_model: Path, run_example: Callable[..., str]):
+def test_the_example_plays_in_verls_loop(small_model, run_example):
     words = ("--model", str(small_model), "--env", "VisualSokoban", "--tokens", "8")
     told = run_example("verl_episode.py", *words).splitlines()[-1]
     assert re.fullmatch(r"[1-9]\d* tokens to train on, return -?[\d.]+", told)

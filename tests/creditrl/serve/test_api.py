@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -46,7 +45,7 @@ def sessions() -> Iterator[Sessions]:
 
 
 @pytest.fixture
-def client(sessions: Sessions) -> TestClient:
+def client(sessions) -> TestClient:
     return client_of(sessions, max_body=1000)
 
 
@@ -61,7 +60,7 @@ def refusal(answer: Any, status: int, code: str) -> str:
     return str(error["message"])
 
 
-def test_an_episode_is_the_one_that_gymnasium_plays(client: TestClient) -> None:
+def test_an_episode_is_the_one_that_gymnasium_plays(client):
     env = gym.make(SOKOBAN)
     seen, info = env.reset(seed=5, options={"task": 3})
     at = new(client)
@@ -82,7 +81,7 @@ def test_an_episode_is_the_one_that_gymnasium_plays(client: TestClient) -> None:
     assert "The episode is over" in message
 
 
-def test_clients_have_copies_of_their_own(client: TestClient) -> None:
+def test_clients_have_copies_of_their_own(client):
     one, other = new(client), new(client)
     first = client.post(f"{one}/reset", json={"task": 1, "seed": 0}).json()
     client.post(f"{other}/reset", json={"task": 2, "seed": 0})
@@ -93,7 +92,7 @@ def test_clients_have_copies_of_their_own(client: TestClient) -> None:
     assert moved["info"]["turn"] == 1 and moved["observation"] != first["observation"]
 
 
-def test_a_state_is_kept_and_gone_back_to(client: TestClient) -> None:
+def test_a_state_is_kept_and_gone_back_to(client):
     at = new(client)
     start = client.post(f"{at}/reset", json={"task": 0, "seed": 0}).json()
     name = client.post(f"{at}/snapshots").json()["snapshot"]
@@ -111,9 +110,7 @@ def test_a_state_is_kept_and_gone_back_to(client: TestClient) -> None:
     assert "No snapshot 's0' in this session. Known: s1, s2." in message
 
 
-def test_sessions_are_limited_and_idle_ones_give_way(
-    sessions: Sessions, client: TestClient
-) -> None:
+def test_sessions_are_limited_and_idle_ones_give_way(sessions, client):
     first, second = new(client), new(client)
     assert "All 2 sessions are open" in refusal(client.post("/sessions"), 429, "limit")
     assert client.delete(first).status_code == 204
@@ -139,15 +136,13 @@ def test_sessions_are_limited_and_idle_ones_give_way(
         ("reset", [1], "not a JSON object"),
     ],
 )
-def test_a_bad_request_says_what_was_expected(
-    client: TestClient, path: str, body: Any, says: str
-) -> None:
+def test_a_bad_request_says_what_was_expected(client, path, body, says):
     at = new(client)
     client.post(f"{at}/reset", json={})
     assert says in refusal(client.post(f"{at}/{path}", json=body), 400, "bad_request")
 
 
-def test_bodies_are_limited_and_declared(client: TestClient) -> None:
+def test_bodies_are_limited_and_declared(client):
     at = new(client)
     long = {"action": "x" * 1000}
     assert "more than 1,000 bytes" in refusal(
@@ -159,7 +154,7 @@ def test_bodies_are_limited_and_declared(client: TestClient) -> None:
     refusal(client.post(f"{at}/step", content="{", headers=kind), 400, "bad_request")
 
 
-def test_what_is_not_there_is_json_too(client: TestClient) -> None:
+def test_what_is_not_there_is_json_too(client):
     assert "No GET /nowhere. /docs says" in refusal(client.get("/nowhere"), 404, "not_found")
     refusal(client.put("/sessions"), 405, "no_method")
     at = new(client)
@@ -169,7 +164,7 @@ def test_what_is_not_there_is_json_too(client: TestClient) -> None:
     assert "POST .../reset first" in refusal(client.get(at), 409, "conflict")
 
 
-def test_pages_of_other_sites_are_refused(sessions: Sessions) -> None:
+def test_pages_of_other_sites_are_refused(sessions):
     client = client_of(sessions)
     elsewhere = {"Origin": "https://example.org"}
     refusal(client.post("/sessions", headers=elsewhere), 403, "forbidden")
@@ -179,7 +174,7 @@ def test_pages_of_other_sites_are_refused(sessions: Sessions) -> None:
     assert "is not this machine" in refusal(rebound.get("/"), 403, "forbidden")
 
 
-def test_a_token_is_asked_for(sessions: Sessions) -> None:
+def test_a_token_is_asked_for(sessions):
     client = client_of(sessions, "http://box.example:3000", token="0123456789abcdef")
     refusal(client.get("/"), 401, "unauthorized")
     wrong = {"Authorization": "Bearer 0123456789abcdeg"}
@@ -190,7 +185,7 @@ def test_a_token_is_asked_for(sessions: Sessions) -> None:
     assert document["security"] == [{"token": []}]
 
 
-def test_the_openapi_document_says_what_is_answered(client: TestClient) -> None:
+def test_the_openapi_document_says_what_is_answered(client):
     document = client.get("/openapi.json").json()
     assert document["openapi"] == "3.1.0"
     routes = {
@@ -218,7 +213,7 @@ def test_the_openapi_document_says_what_is_answered(client: TestClient) -> None:
         jsonschema.Draft202012Validator(document["components"]["schemas"][name]).validate(body)
 
 
-def test_the_page_shows_every_path_and_runs_nothing(client: TestClient) -> None:
+def test_the_page_shows_every_path_and_runs_nothing(client):
     page = client.get("/docs").text
     for path in client.get("/openapi.json").json()["paths"]:
         assert path in page
@@ -227,9 +222,7 @@ def test_the_page_shows_every_path_and_runs_nothing(client: TestClient) -> None:
 
 @pytest.mark.chromium
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_the_page_stands_out_nowhere(
-    browser: Any, client: TestClient, artefacts: Path, tmp_path: Path, size: tuple[int, int]
-) -> None:
+def test_the_page_stands_out_nowhere(browser, client, artefacts, tmp_path, size):
     (tmp_path / "docs.html").write_text(client.get("/docs").text, "utf-8")
     browser.size(*size)
     browser.driver.get((tmp_path / "docs.html").as_uri())
@@ -237,7 +230,7 @@ def test_the_page_stands_out_nowhere(
     browser.assert_fits()
 
 
-def test_pictures_are_png() -> None:
+def test_pictures_are_png():
     sessions = Sessions(SOKOBAN, {"observation": "both"}, limit=1)
     try:
         client = client_of(sessions)
@@ -281,7 +274,7 @@ def measured() -> Iterator[Measured]:
     made.close()
 
 
-def test_every_task_is_dealt_once_and_a_left_one_again(measured: Measured) -> None:
+def test_every_task_is_dealt_once_and_a_left_one_again(measured):
     client = measured.client
     one, other = new(client), new(client)
     left = client.post(f"{one}/reset").json()["info"]["task_id"]
@@ -296,7 +289,7 @@ def test_every_task_is_dealt_once_and_a_left_one_again(measured: Measured) -> No
     assert sorted(measured.ledger.finished) == [0, 1, 2] and len(measured.told) == 3
 
 
-def test_a_measured_episode_is_not_taken_back(measured: Measured) -> None:
+def test_a_measured_episode_is_not_taken_back(measured):
     client = measured.client
     at = new(client)
     assert client.post(f"{at}/reset").json()["measured"]
@@ -309,7 +302,7 @@ def test_a_measured_episode_is_not_taken_back(measured: Measured) -> None:
     assert client.post(f"{at}/snapshots/{kept}/restore").status_code == 200
 
 
-def test_a_budget_ends_a_measurement(tmp_path: Path) -> None:
+def test_a_budget_ends_a_measurement(tmp_path):
     made = Measured(budget=Budget(turns=3), files=EpisodeFiles(tmp_path / "j.jsonl"))
     try:
         at = new(made.client)
@@ -328,7 +321,7 @@ def test_a_budget_ends_a_measurement(tmp_path: Path) -> None:
         again.close()
 
 
-def test_tokens_and_dollars_are_what_the_client_says(measured: Measured) -> None:
+def test_tokens_and_dollars_are_what_the_client_says(measured):
     at = new(measured.client)
     measured.client.post(f"{at}/reset")
     measured.step(at, tokens=4, cost=0.5)
@@ -337,14 +330,12 @@ def test_tokens_and_dollars_are_what_the_client_says(measured: Measured) -> None
     assert (episode.tokens, episode.cost, episode.turns) == (7, 0.5, 2)
 
 
-def test_tasks_are_checked_before_the_first_request() -> None:
+def test_tasks_are_checked_before_the_first_request():
     with pytest.raises(DataError, match="has hash .*, the list says 0000"):
         measure.measure_clients(SOKOBAN, {}, [0], hashes=["0000"], sessions=1)
 
 
-def test_an_environment_that_fails_is_an_answer(
-    sessions: Sessions, client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_that_fails_is_an_answer(sessions, client, monkeypatch):
     at = new(client)
 
     def broken(*_: Any, **__: Any) -> None:
