@@ -6,6 +6,7 @@ Lazy imports count; those for type checking alone do not.
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 from collections.abc import Iterator
@@ -43,10 +44,10 @@ BACK = {
 }
 """(module, other) of every lazy import of a module that imports the first, and why."""
 
-HEAVY = (
+HEAVY = {
     *("torch", "transformers", "peft", "numba", "matplotlib", "pyarrow", "selenium", "vllm"),
-    "rich",
-)
+    *("scipy", "pandas"),
+}
 
 
 def modules() -> dict[str, Path]:
@@ -62,9 +63,14 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 def imports(path: Path, *, lazy: bool) -> Iterator[str]:
     """Yield what a file imports, objects with their module (``a.b.C``)."""
-    waiting: list[ast.AST] = [ast.parse(path.read_text())]
+    waiting: list[ast.AST] = [tree_of(path)]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Import):
@@ -133,21 +139,25 @@ def test_files_do_not_import_each_other_in_a_circle():
         visit(module, ())
 
 
-def test_nothing_below_trainers_imports_torch():
-    trainers = level("creditrl.trainers")
-    found = [
-        f"{module} imports {name}"
-        for module, path in MODULES.items()
-        for name in imports(path, lazy=False)
-        if level(module) < trainers and name.split(".")[0] in ("torch", "transformers", "peft")
-    ]
-    assert found == []
+def test_environments_wrappers_and_agents_bring_nothing_heavy():
+    direct = {module: set(imports(path, lazy=False)) for module, path in MODULES.items()}
+    for module in MODULES:
+        # The modules of an optional extra are imported where that extra is.
+        if module.split(".")[1] not in ("envs", "wrappers", "agents") or module.endswith("_numba"):
+            continue
+        reached, waiting = set(), {module}
+        while waiting:
+            one = waiting.pop()
+            reached.add(one)
+            waiting |= {found for name in direct[one] if (found := module_of(name))} - reached
+        names = {name.split(".")[0] for one in reached for name in direct[one]}
+        assert names.isdisjoint(HEAVY), f"{module}: {names & HEAVY}"
 
 
 def test_nothing_names_the_private_parts_of_another_module():
     found = []
     for path in MODULES.values():
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("creditrl"):
                 for alias in node.names:
                     if alias.name.startswith("_") and not alias.name.startswith("__"):
@@ -160,17 +170,16 @@ def python(code: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("what", ["", ".wrappers", ".envs.vector", ".agents.transformers"])
-def test_importing_brings_nothing_heavy(what):
-    code = f"import json, sys, creditrl{what}; print(json.dumps([*sys.modules]))"
-    loaded = set(json.loads(python(code)))
-    assert loaded.isdisjoint(HEAVY)
+def test_importing_brings_nothing_heavy():
+    code = "import creditrl.wrappers, creditrl.envs.vector, creditrl.agents.transformers"
+    loaded = set(json.loads(python(f"{code}, json, sys; print(json.dumps([*sys.modules]))")))
+    assert loaded.isdisjoint({*HEAVY, "rich"})
 
 
 def test_every_module_says_what_it_exports():
     missing = []
     for path in MODULES.values():
-        tree = ast.parse(path.read_text("utf-8"))
+        tree = tree_of(path)
         if path.name == "__main__.py" or not tree.body:
             continue
         targets = [

@@ -19,7 +19,6 @@ LINKED = ("agents", "envs", "trainers", "wrappers")
 """Folders at the root that are subpackages: ``creditrl`` has a link to each."""
 # Data that is not Python, by file ending.
 DATA = (".toml", ".levels", ".typed", ".html", ".css", ".js", ".json", ".txt")
-HEAVY = ("torch", "transformers", "numba", "scipy", "pandas", "matplotlib", "pyarrow")
 
 
 def package_folders() -> dict[str, Path]:
@@ -144,7 +143,9 @@ def test_every_module_of_the_wheel_can_be_imported(installed, tmp_path):
 
 
 @pytest.mark.slow
-def test_recipes_travel_as_package_data(installed, tmp_path):
+def test_installed_it_has_its_recipes_command_and_environments(installed, tmp_path):
+    done = ran(installed.parent / "creditrl", "--version", cwd=tmp_path, check=True)
+    assert done.stdout.startswith("creditrl ")
     code = (
         "import tomllib\n"
         "from importlib.resources import files\n"
@@ -152,27 +153,14 @@ def test_recipes_travel_as_package_data(installed, tmp_path):
         "found = [r for r in recipes.iterdir() if r.name.endswith('.toml')]\n"
         "for recipe in found:\n"
         "    assert tomllib.loads(recipe.read_text('utf-8')), recipe\n"
+        "import gymnasium as gym\n"
+        "env = gym.make('creditrl:CreditRL/VisualSokoban-v0')\n"  # by its id alone
+        "assert env.reset(seed=0)[1]['task_id']\n"
         "print(*sorted(r.name for r in found))\n"
     )
     names = python(installed, code, tmp_path).split()
     assert names == sorted(path.name for path in (ROOT / "trainers" / "recipes").glob("*.toml"))
     assert "quickstart.toml" in names
-
-
-@pytest.mark.slow
-def test_the_installed_command_runs(installed, tmp_path):
-    done = ran(installed.parent / "creditrl", "--version", cwd=tmp_path, check=True)
-    assert done.stdout.startswith("creditrl ")
-
-
-@pytest.mark.slow
-def test_gymnasium_makes_the_environment_by_its_id_alone(installed, tmp_path):
-    code = (
-        "import gymnasium as gym\n"
-        "env = gym.make('creditrl:CreditRL/VisualSokoban-v0')\n"
-        "print(env.reset(seed=0)[1]['task_id'])\n"
-    )
-    assert python(installed, code, tmp_path).strip()
 
 
 def test_importing_creditrl_stays_light(tmp_path):
@@ -189,33 +177,6 @@ def test_importing_creditrl_stays_light(tmp_path):
     assert len(loaded) <= 30, loaded  # five of them the records of environments
     later = ("agents", "bench", "cli", "trainers", "view", "wrappers")
     assert not [name for name in loaded if name.split(".")[1:2] and name.split(".")[1] in later]
-
-
-@pytest.mark.parametrize(
-    ("layer", "above"),
-    [
-        ("envs", ("wrappers", "agents", "trainers", "cli")),
-        ("wrappers", ("trainers", "cli")),
-        ("agents", ("trainers", "cli")),
-    ],
-)
-def test_dependencies_point_one_way(layer, above, tmp_path):
-    """Nothing left of ``trainers`` needs it, or torch; a layer works where later ones are not."""
-    names = [n for n in module_names() if n.split(".")[1:2] == [layer]]
-    # The modules of an optional extra are imported where that extra is.
-    names = [n for n in names if not n.endswith("_numba")]
-    blocked = [f"creditrl.{name}" for name in above] + ["torch"]
-    code = (
-        "import importlib, sys\n"
-        f"for name in {blocked!r}:\n"
-        "    sys.modules[name] = None\n"
-        f"for name in {names!r}:\n"
-        "    importlib.import_module(name)\n"
-        f"heavy = [name for name in {HEAVY!r} if sys.modules.get(name)]\n"
-        "assert not heavy, heavy\n"
-    )
-    assert names
-    python(sys.executable, code, tmp_path)
 
 
 def test_the_records_need_nothing_but_the_errors():
