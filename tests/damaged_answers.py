@@ -139,6 +139,9 @@ class Draw:
     def entries(self, keys: Sequence[str] = AGENTS, **how: Any) -> dict[str, Any]:
         return {keys[i]: self.entry(i, **how) for i in self.order}
 
+    def by_agent(self, make: Callable[[int], Any]) -> dict[str, Any]:
+        return {AGENTS[i]: make(i) for i in self.order}
+
     def dump(self, value: Any) -> str:
         indent, ascii = self.rng.choice((None, 1, 2, 4)), self.rng.random() < 0.5
         return json.dumps(value, indent=indent, ensure_ascii=ascii)
@@ -148,8 +151,14 @@ class Draw:
         return self.dump({"evaluations": entries} if self.rng.random() < 0.8 else entries)
 
 
-Write = Callable[[Draw], str]
+Write = Callable[[Draw], Any]
+"""Of a draw, the text of an answer, or what is written in it as JSON."""
 Damage = Callable[[str, random.Random], str]
+
+
+def text_of(write: Write, d: Draw) -> str:
+    made = write(d)
+    return made if isinstance(made, str) else d.dump(made)
 
 
 def _reasons(rng: random.Random, plain: bool = False) -> tuple[dict[str, str], dict[str, str]]:
@@ -204,43 +213,33 @@ OBJECTS: dict[str, Write] = {
     "as asked": lambda d: json.dumps({"evaluations": d.entries()}),
     "indented": lambda d: json.dumps({"evaluations": d.entries()}, indent=2),
     "compact": lambda d: json.dumps({"evaluations": d.entries()}, separators=(",", ":")),
-    "no wrapper": lambda d: d.dump(d.entries()),
+    "no wrapper": lambda d: d.entries(),
     "keys names": lambda d: d.usual(keys=d.names),
-    "wrapped otherwise": lambda d: d.dump({d.rng.choice(WRAPPERS): d.entries()}),
-    "wrapped twice": lambda d: d.dump({"result": {"evaluations": d.entries()}}),
-    "dimensions first": lambda d: d.dump(transposed(d)),
-    "dimensions first, wrapped": lambda d: d.dump(
-        {"dimensions": transposed(d, SPOKEN, lambda r, s: s)}
+    "wrapped otherwise": lambda d: {d.rng.choice(WRAPPERS): d.entries()},
+    "wrapped twice": lambda d: {"result": {"evaluations": d.entries()}},
+    "dimensions first": lambda d: transposed(d),
+    "dimensions first, wrapped": lambda d: {"dimensions": transposed(d, SPOKEN, lambda r, s: s)},
+    "rows for each": lambda d: d.by_agent(
+        lambda i: [
+            {"dimension": n, "score": d.truth[i][n], "reasoning": d.reasons[i][n]} for n in d.dims
+        ]
     ),
-    "rows for each": lambda d: d.dump(
-        {
-            AGENTS[i]: [
-                {"dimension": n, "score": d.truth[i][n], "reasoning": d.reasons[i][n]}
-                for n in d.dims
-            ]
-            for i in d.order
+    "scores and reasons apart": lambda d: d.by_agent(
+        lambda i: {"reasoning": d.reasons[i], "scores": d.truth[i]}
+    ),
+    "score and reason keys": lambda d: d.by_agent(
+        lambda i: {
+            f"{n}_{what}": of[i][n]
+            for n in d.dims
+            for what, of in (("reasoning", d.reasons), ("score", d.truth))
         }
     ),
-    "scores and reasons apart": lambda d: d.dump(
-        {AGENTS[i]: {"reasoning": d.reasons[i], "scores": d.truth[i]} for i in d.order}
-    ),
-    "score and reason keys": lambda d: d.dump(
-        {
-            AGENTS[i]: {
-                f"{n}_{what}": of[i][n]
-                for n in d.dims
-                for what, of in (("reasoning", d.reasons), ("score", d.truth))
-            }
-            for i in d.order
-        }
-    ),
-    "arguments of a call": lambda d: d.dump(
-        {"name": "evaluate", "arguments": {"evaluations": d.entries()}}
-    ),
+    "arguments of a call": lambda d: {
+        "name": "evaluate",
+        "arguments": {"evaluations": d.entries()},
+    },
     "with a comment": extended(lambda d: {"comment": "Both did well, 8 of 10."}),
-    "with an overall score": lambda d: d.dump(
-        {AGENTS[i]: {**d.entry(i), "overall_score": 3.14} for i in d.order}
-    ),
+    "with an overall score": lambda d: d.by_agent(lambda i: {**d.entry(i), "overall_score": 3.14}),
 }
 """Styles whose text is one JSON object: what damages are done to."""
 
@@ -270,14 +269,8 @@ _PAIRS: dict[str, tuple[Pair, ...]] = {
     "nested": (lambda r, s: [[r, s]], lambda r, s: [[{"reasoning": r, "score": s}]]),
     "in a list": (lambda r, s: [r, [s]],),
     "numbered": (lambda r, s: {"0": r, "1": s},),
-    "in an object": (
-        lambda r, s: [r, {"score": s}],
-        lambda r, s: [{"reasoning": r}, {"score": s}],
-    ),
-    "twice": (
-        lambda r, s: ["because", s, s],
-        lambda r, s: {"score": s, "rating": s, "reason": r},
-    ),
+    "in an object": (lambda r, s: [r, {"score": s}], lambda r, s: [{"reasoning": r}, {"score": s}]),
+    "twice": (lambda r, s: ["because", s, s], lambda r, s: {"score": s, "rating": s, "reason": r}),
     "with a maximum": (lambda r, s: {"score": s, "max": 10, "reasoning": r},),
     "with a range": (lambda r, s: {"score": s, "range": [-10, 10], "reasoning": r},),
     "with confidence": (lambda r, s: {"score": s, "confidence": 0.5, "reasoning": r},),
@@ -355,31 +348,25 @@ LOOSE: dict[str, Write] = {
     "keys both": lambda d: d.usual(keys=[f"{AGENTS[i]} ({d.names[i]})" for i in (0, 1)]),
     "keys name first": lambda d: d.usual(keys=[f"{d.names[i]} ({SPOKEN[i]})" for i in (0, 1)]),
     "keys mixed": lambda d: d.usual(keys=("agent_1", d.names[1])),
-    "a list": lambda d: d.dump(d.each(lambda i: {"agent": AGENTS[i], **d.entry(i)})),
-    "a wrapped list": lambda d: d.dump(
-        {"evaluations": d.each(lambda i: {"name": d.names[i], **d.entry(i)})}
+    "a list": lambda d: d.each(lambda i: {"agent": AGENTS[i], **d.entry(i)}),
+    "a wrapped list": lambda d: {
+        "evaluations": d.each(lambda i: {"name": d.names[i], **d.entry(i)})
+    },
+    "a list of scores": lambda d: {"agents": d.each(lambda i: {"id": i + 1, "scores": d.entry(i)})},
+    "a list with both": lambda d: d.each(
+        lambda i: {"agent_id": AGENTS[i], "agent_name": d.names[i], "evaluation": d.entry(i)}
     ),
-    "a list of scores": lambda d: d.dump(
-        {"agents": d.each(lambda i: {"id": i + 1, "scores": d.entry(i)})}
-    ),
-    "a list with both": lambda d: d.dump(
-        d.each(
-            lambda i: {"agent_id": AGENTS[i], "agent_name": d.names[i], "evaluation": d.entry(i)}
-        )
-    ),
-    "a list of keys": lambda d: d.dump(d.each(lambda i: {AGENTS[i]: d.entry(i)})),
-    "a list in a list": lambda d: d.dump([d.each(lambda i: {AGENTS[i]: d.entry(i)})]),
-    "dimensions first, names": lambda d: d.dump(transposed(d, d.names)),
-    "rows for both": lambda d: d.dump({"scores": rows(d)}),
-    "a row twice, alike": lambda d: d.dump([*rows(d), rows(d)[0]]),
-    "rows alone": lambda d: d.dump(rows(d)),
+    "a list of keys": lambda d: d.each(lambda i: {AGENTS[i]: d.entry(i)}),
+    "a list in a list": lambda d: [d.each(lambda i: {AGENTS[i]: d.entry(i)})],
+    "dimensions first, names": lambda d: transposed(d, d.names),
+    "rows for both": lambda d: {"scores": rows(d)},
+    "a row twice, alike": lambda d: [*rows(d), rows(d)[0]],
+    "rows alone": lambda d: rows(d),
     "rows as lines": lambda d: "\n".join(map(json.dumps, rows(d))),
-    "flat keys": lambda d: d.dump(
-        {f"{AGENTS[i]}_{n}": [d.reasons[i][n], d.truth[i][n]] for i in d.order for n in d.dims}
-    ),
-    "dotted keys": lambda d: d.dump(
-        {f"{AGENTS[i]}.{n}": d.truth[i][n] for i in d.order for n in d.dims}
-    ),
+    "flat keys": lambda d: {
+        f"{AGENTS[i]}_{n}": [d.reasons[i][n], d.truth[i][n]] for i in d.order for n in d.dims
+    },
+    "dotted keys": lambda d: {f"{AGENTS[i]}.{n}": d.truth[i][n] for i in d.order for n in d.dims},
     "two objects": lambda d: "\n".join(d.each(lambda i: d.dump({AGENTS[i]: d.entry(i)}))),
     "two wrapped objects": lambda d: d.rng.choice(BETWEEN).join(
         d.each(lambda i: d.dump({"evaluations": {AGENTS[i]: d.entry(i)}}))
@@ -398,20 +385,18 @@ LOOSE: dict[str, Write] = {
     ),
     "encoded twice": lambda d: json.dumps(d.usual()),
     "the inside of a string": lambda d: json.dumps(d.usual())[1:-1],
-    "arguments as a string": lambda d: d.dump({"name": "evaluate", "arguments": d.usual()}),
-    "content of a message": lambda d: d.dump({"role": "assistant", "content": d.usual()}),
+    "arguments as a string": lambda d: {"name": "evaluate", "arguments": d.usual()},
+    "content of a message": lambda d: {"role": "assistant", "content": d.usual()},
     "with averages": extended(
         lambda d: {"average": {n: (d.truth[0][n] + d.truth[1][n]) / 2 for n in SEVEN}}
     ),
     "with its mapping": extended(lambda d: {"agents": dict(zip(AGENTS, d.names, strict=True))}),
-    "with names inside": lambda d: d.dump(
-        {AGENTS[i]: {"name": d.names[i], **d.entry(i)} for i in d.order}
-    ),
-    "with partners inside": lambda d: d.dump(
-        {d.names[i]: {"partner": d.names[1 - i], **d.entry(i)} for i in d.order}
-    ),
-    "with a draft of a part": lambda d: d.dump(
-        {AGENTS[i]: {"draft": {"goal": d.truth[i]["goal"]}, "final": d.entry(i)} for i in d.order}
+    "with names inside": lambda d: d.by_agent(lambda i: {"name": d.names[i], **d.entry(i)}),
+    "with partners inside": lambda d: {
+        d.names[i]: {"partner": d.names[1 - i], **d.entry(i)} for i in d.order
+    },
+    "with a draft of a part": lambda d: d.by_agent(
+        lambda i: {"draft": {"goal": d.truth[i]["goal"]}, "final": d.entry(i)}
     ),
     "a mapping in words": lambda d: f"agent_1 is {d.names[0]}, agent_2 {d.names[1]}.\n{d.usual()}",
     "a schema before": lambda d: SCHEMA + "\n" + d.usual(),
@@ -431,8 +416,8 @@ LOOSE: dict[str, Write] = {
     "assigned apart": lambda d: "\n".join(
         f"{key} = {json.dumps(entry)};" for key, entry in d.entries().items()
     ),
-    "judged by the other": lambda d: d.dump(
-        d.each(lambda i: {"evaluator": AGENTS[1 - i], "target": AGENTS[i], **d.entry(i)})
+    "judged by the other": lambda d: d.each(
+        lambda i: {"evaluator": AGENTS[1 - i], "target": AGENTS[i], **d.entry(i)}
     ),
     "assigned": lambda d: f"result = {d.usual()};",
     "printed": lambda d: f"print(json.dumps({d.usual()}))",
@@ -708,7 +693,8 @@ def two_styles(joint: str = "{}\n\n{}") -> Write:
     known = [name for name in STYLES if name not in ("keys first names", "keys last names")]
 
     def write(d: Draw) -> str:
-        texts = [STYLES[d.rng.choice(known)](d.other("all")), OBJECTS[d.rng.choice([*OBJECTS])](d)]
+        one, other = STYLES[d.rng.choice(known)], d.other("all")
+        texts = [text_of(one, other), text_of(OBJECTS[d.rng.choice([*OBJECTS])], d)]
         d.rng.shuffle(texts)
         return joint.format(*texts)
 
@@ -748,17 +734,16 @@ FALSE: dict[str, Write] = {
     "zeros in a comment": lambda d: f"{d.usual()}\nFormat:\n```\n{d.all_zero().usual()}\n```",
     "three versions": lambda d: f"{d.usual()}\n{d.other().usual()}\n{d.usual()}",
     "swapped the second time": lambda d: f"{d.usual()}\n{d.swapped().usual()}",
-    "keys draft and final": lambda d: d.dump(
-        {"draft": d.other().entries(), "final": {"evaluations": d.entries()}}
-    ),
-    "keys by votes": lambda d: d.dump({f"judge_{i}": d.other().entries() for i in (1, 2, 3)}),
-    "a list of versions": lambda d: d.dump([d.other().entries(), d.entries()]),
-    "a list of wrapped versions": lambda d: d.dump(
-        {"evaluations": [d.other().entries(), d.entries()]}
-    ),
+    "keys draft and final": lambda d: {
+        "draft": d.other().entries(),
+        "final": {"evaluations": d.entries()},
+    },
+    "keys by votes": lambda d: {f"judge_{i}": d.other().entries() for i in (1, 2, 3)},
+    "a list of versions": lambda d: [d.other().entries(), d.entries()],
+    "a list of wrapped versions": lambda d: {"evaluations": [d.other().entries(), d.entries()]},
     "a cut list of versions": lambda d: d.dump([d.entries(), d.other("all").entries()])[:-30],
-    "wrapped and not": lambda d: d.dump({"evaluations": d.other().entries(), **d.entries()}),
-    "names and numbers": lambda d: d.dump({**d.entries(), **d.other().entries(keys=d.names)}),
+    "wrapped and not": lambda d: {"evaluations": d.other().entries(), **d.entries()},
+    "names and numbers": lambda d: {**d.entries(), **d.other().entries(keys=d.names)},
     "a corrected participant": corrected_entry,
     "a corrected score": corrected(
         lambda d, s, n, o: f'Correction: {{"{AGENTS[s]}": {{"{n}": ["x", {o}]}}}}', False
@@ -779,18 +764,15 @@ FALSE: dict[str, Write] = {
     "an entry twice": lambda d: (
         d.dump(d.entries())[:-1] + f', "agent_1": {d.dump(d.other("all").entry(0))}}}'
     ),
-    "an entry by two keys": lambda d: d.dump({**d.entries(), "Agent 1": d.other("all").entry(0)}),
-    "a row twice": lambda d: d.dump(
-        {
-            AGENTS[i]: [
-                {"dimension": n, "score": s, "reasoning": "so"}
-                for n in SEVEN
-                for s in (d.truth[i][n], d.unlike(n, i))
-            ]
-            for i in d.order
-        }
+    "an entry by two keys": lambda d: {**d.entries(), "Agent 1": d.other("all").entry(0)},
+    "a row twice": lambda d: d.by_agent(
+        lambda i: [
+            {"dimension": n, "score": s, "reasoning": "so"}
+            for n in SEVEN
+            for s in (d.truth[i][n], d.unlike(n, i))
+        ]
     ),
-    "one row twice": lambda d: d.dump([*rows(d), rows(d.other("all"))[d.rng.randrange(14)]]),
+    "one row twice": lambda d: [*rows(d), rows(d.other("all"))[d.rng.randrange(14)]],
     "a draft in an entry": with_entry(
         lambda d, e, s: {"draft": e, "final": d.other("all").entry(s)}
     ),
@@ -827,26 +809,28 @@ FALSE: dict[str, Write] = {
     "two judges": with_pair(lambda d, a, b: {"judge_a": a, "judge_b": b}),
     "a range of two keys": with_pair(lambda d, a, b: {"min": a, "max": b}),
     "a key missing": with_entry(lambda d, e, s: dict([*e.items()][1:])),
-    "a participant missing": lambda d: d.dump({"evaluations": {"agent_1": d.entry(0)}}),
-    "nobody named": lambda d: d.dump({"evaluations": d.each(d.entry)}),
+    "a participant missing": lambda d: {"evaluations": {"agent_1": d.entry(0)}},
+    "nobody named": lambda d: {"evaluations": d.each(d.entry)},
     "nobody named, two objects": lambda d: "\n".join(map(d.dump, d.each(d.entry))),
-    "one for both": lambda d: d.dump({"agent_1 and agent_2": d.entry(0)}),
-    "one for both, and one": lambda d: d.dump(d.entries(keys=("agent_1 and agent_2", "agent_2"))),
-    "one participant twice": lambda d: d.dump(d.other("all").entries(keys=("agent_1", "agent_1 "))),
-    "one participant by key and name": lambda d: d.dump(d.entries(keys=("agent_1", d.names[0]))),
-    "both names in a key": lambda d: d.dump(d.entries(keys=(" and ".join(d.names), "agent_2"))),
+    "one for both": lambda d: {"agent_1 and agent_2": d.entry(0)},
+    "one for both, and one": lambda d: d.entries(keys=("agent_1 and agent_2", "agent_2")),
+    "one participant twice": lambda d: d.other("all").entries(keys=("agent_1", "agent_1 ")),
+    "one participant by key and name": lambda d: d.entries(keys=("agent_1", d.names[0])),
+    "both names in a key": lambda d: d.entries(keys=(" and ".join(d.names), "agent_2")),
     "headings that name nobody": lambda d: (
         f"First:\n{d.dump(d.entry(0))}\nSecond:\n{d.dump(d.entry(1))}"
     ),
-    "participants 1 and 3": lambda d: d.dump(d.entries(keys=("agent_1", "agent_3"))),
-    "participants 0, 1 and 2": lambda d: d.dump({"agent_0": d.other().entry(0), **d.entries()}),
+    "participants 1 and 3": lambda d: d.entries(keys=("agent_1", "agent_3")),
+    "participants 0, 1 and 2": lambda d: {"agent_0": d.other().entry(0), **d.entries()},
     "a mapping that differs": extended(lambda d: {"agents": crossed(d)}),
-    "a mapping beside the entries": lambda d: d.dump(
-        {**{f"{key}_name": name for key, name in crossed(d).items()}, **d.entries()}
-    ),
-    "a mapping from names": lambda d: d.dump(
-        {"mapping": {name: key for key, name in crossed(d).items()}, "evaluations": d.entries()}
-    ),
+    "a mapping beside the entries": lambda d: {
+        **{f"{key}_name": name for key, name in crossed(d).items()},
+        **d.entries(),
+    },
+    "a mapping from names": lambda d: {
+        "mapping": {name: key for key, name in crossed(d).items()},
+        "evaluations": d.entries(),
+    },
     "half a mapping": extended(lambda d: {"participants": {"agent_1": d.names[1]}}),
     "a mapping in a list": extended(
         lambda d: {"agents": [{"id": key, "name": name} for key, name in crossed(d).items()]}
@@ -870,27 +854,24 @@ FALSE: dict[str, Write] = {
     "a mapping in a table": lambda d: (
         f"| agent_1 | {d.names[1]} |\n| agent_2 | {d.names[0]} |\n{d.usual()}"
     ),
-    "names of the other inside": lambda d: d.dump(
-        {AGENTS[i]: {"name": d.names[1 - i], **d.entry(i)} for i in d.order}
+    "names of the other inside": lambda d: d.by_agent(
+        lambda i: {"name": d.names[1 - i], **d.entry(i)}
     ),
-    "names of the other in keys": lambda d: d.dump(
-        d.entries(keys=[f"{key} ({name})" for key, name in crossed(d).items()])
+    "names of the other in keys": lambda d: d.entries(
+        keys=[f"{key} ({name})" for key, name in crossed(d).items()]
     ),
     "a version and a cut one": lambda d: f"{d.usual()}\nFinal:\n{cut_early(d.other().usual(), d)}",
     "a draft with a cut final": lambda d: cut_early(
         json.dumps({"draft": d.entries(), "final": d.other().entries()}), d
     ),
-    "a string that holds another": lambda d: d.dump(
-        {"evaluations": d.entries(), "arguments": d.other("all").usual()}
-    ),
-    "rated by the other": lambda d: d.dump(
-        d.entries(keys=("rated_by_agent_1", "rated_by_agent_2"))
-    ),
-    "of the partner": lambda d: d.dump(d.entries(keys=("agent_1_partner", "agent_2_partner"))),
-    "of the other's names": lambda d: d.dump(d.entries(keys=[f"partner of {n}" for n in d.names])),
-    "of each other": lambda d: d.dump(
-        {AGENTS[i]: {AGENTS[1 - i]: d.entry(1 - i)} for i in d.order}
-    ),
+    "a string that holds another": lambda d: {
+        "evaluations": d.entries(),
+        "arguments": d.other("all").usual(),
+    },
+    "rated by the other": lambda d: d.entries(keys=("rated_by_agent_1", "rated_by_agent_2")),
+    "of the partner": lambda d: d.entries(keys=("agent_1_partner", "agent_2_partner")),
+    "of the other's names": lambda d: d.entries(keys=[f"partner of {n}" for n in d.names]),
+    "of each other": lambda d: d.by_agent(lambda i: {AGENTS[1 - i]: d.entry(1 - i)}),
     "a final key": with_entry(lambda d, e, s: {**e, "goal_final": d.unlike("goal")}),
     "a draft's key": with_entry(lambda d, e, s: {"first_goal_score": d.unlike("goal"), **e}),
     "said in words to be else": corrected(
@@ -916,16 +897,14 @@ FALSE: dict[str, Write] = {
     "scores and final scores": with_entry(
         lambda d, e, s: {"scores": e, "final_scores": d.other("all").entry(s)}
     ),
-    "before and after": lambda d: d.dump({"before": d.other().entries(), "after": d.entries()}),
-    "an example in a string": lambda d: d.dump({"example": d.other("all").usual(), **d.entries()}),
+    "before and after": lambda d: {"before": d.other().entries(), "after": d.entries()},
+    "an example in a string": lambda d: {"example": d.other("all").usual(), **d.entries()},
     "two versions in two styles": two_styles(),
     "two versions in two styles, fenced": two_styles("```\n{}\n```\n```\n{}\n```"),
-    "judged in the other's entry": lambda d: d.dump(
-        {AGENTS[1 - i]: {"evaluated": AGENTS[i], **d.entry(i)} for i in d.order}
-    ),
-    "about the other": lambda d: d.dump(
-        {f"{AGENTS[1 - i]}_on_{AGENTS[i]}": d.entry(i) for i in d.order}
-    ),
+    "judged in the other's entry": lambda d: {
+        AGENTS[1 - i]: {"evaluated": AGENTS[i], **d.entry(i)} for i in d.order
+    },
+    "about the other": lambda d: {f"{AGENTS[1 - i]}_on_{AGENTS[i]}": d.entry(i) for i in d.order},
     "a patch": corrected(
         lambda d, s, n, o: d.dump(
             [{"op": "replace", "path": f"/evaluations/{AGENTS[s]}/{n}/1", "value": o}]
@@ -944,13 +923,11 @@ FALSE: dict[str, Write] = {
     "two calls": lambda d: "\n".join(d.dump({"arguments": x.usual()}) for x in (d, d.other())),
     "only an example": chosen("Example:\n{2}\n\nMy evaluation:"),
     "only a draft": lambda d: d.dump({"draft": d.entries()})[:-1] + ', "final": {"agent',
-    "other names": lambda d: d.dump(d.entries(keys=("Buyer", "Seller"))),
-    "first and second": lambda d: d.dump(d.entries(keys=("first", "second"))),
+    "other names": lambda d: d.entries(keys=("Buyer", "Seller")),
+    "first and second": lambda d: d.entries(keys=("first", "second")),
     "a repaired copy that differs": lambda d: f"{damaged_json(d)}\n{d.other('all').usual()}",
-    "flat keys that differ": lambda d: d.dump(
-        {**d.entries(), "agent_1_goal": ["x", d.unlike("goal", 0)]}
-    ),
-    "turned and not": lambda d: d.dump({**d.entries(), **transposed(d.other("all"))}),
+    "flat keys that differ": lambda d: {**d.entries(), "agent_1_goal": ["x", d.unlike("goal", 0)]},
+    "turned and not": lambda d: {**d.entries(), **transposed(d.other("all"))},
 }
 
 
@@ -984,22 +961,23 @@ Make = Callable[[Draw], tuple[str, bool]]
 
 
 def _mixed(d: Draw) -> tuple[str, bool]:
-    text = OBJECTS[d.rng.choice([*OBJECTS])](d)
+    text = text_of(OBJECTS[d.rng.choice([*OBJECTS])], d)
     for damage in d.rng.choices([*DAMAGES.values()], k=2):
         text = damage(text, d.rng) if len(text) > 9 else text
     return d.rng.choice([*AROUND.values()])(text, d.rng), True
 
 
 def _mixed_false(d: Draw) -> tuple[str, bool]:
-    return d.rng.choice([*AROUND.values()])(FALSE[d.rng.choice([*FALSE])](d), d.rng), False
+    around, false = d.rng.choice([*AROUND.values()]), FALSE[d.rng.choice([*FALSE])]
+    return around(text_of(false, d), d.rng), False
 
 
 def _kinds() -> dict[str, Make]:
     def written(write: Write, true: bool) -> Make:
-        return lambda d: (write(d), true)
+        return lambda d: (text_of(write, d), true)
 
     def damaged(damage: Damage, styles: dict[str, Write]) -> Make:
-        return lambda d: (damage(styles[d.rng.choice([*styles])](d), d.rng), True)
+        return lambda d: (damage(text_of(styles[d.rng.choice([*styles])], d), d.rng), True)
 
     return {
         **{f"style: {name}": written(write, True) for name, write in STYLES.items()},

@@ -20,6 +20,7 @@ from damaged_answers import (
     draw,
     outcome,
     share_read,
+    text_of,
 )
 
 from creditrl.envs.sotopia.judge_answer import read_answer
@@ -46,7 +47,7 @@ repeated in fences|entries closed too often|lists unclosed|a list unclosed|wide 
 def plain(write, seed):
     """Return a plain answer of two people without traps in their names, and what it says."""
     drawn = draw(random.Random(seed), PLAIN, plain=True)
-    return write(drawn), drawn
+    return text_of(write, drawn), drawn
 
 
 def assert_read(text, drawn):
