@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 
@@ -29,3 +33,43 @@ def ran(
 def by_python(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run this Python with these words."""
     return ran(sys.executable, *words, **options)
+
+
+def next_words(told: str) -> list[str]:
+    """Return the words of the one command that another names next, without the program's name."""
+    (following,) = re.findall(r"^Next: creditrl (.*)$", told, re.M)
+    return shlex.split(following)
+
+
+def wait_for(
+    there: Callable[[], Any], process: subprocess.Popen[Any] | None = None, seconds: float = 600
+) -> Any:
+    """Return what is there as soon as it is true, while a process runs that brings it about."""
+    until = time.monotonic() + seconds
+    while not (found := there()):
+        assert process is None or process.poll() is None, "the process has ended"
+        assert time.monotonic() < until, f"waited for {seconds:.0f} s"
+        time.sleep(0.02)
+    return found
+
+
+def runs(pid: int) -> bool:
+    """Return whether a process is there, and no zombie."""
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def all_end(pids: Iterable[int], seconds: float = 60) -> bool:
+    """Return whether processes end in time; what is left then is killed."""
+    until = time.monotonic() + seconds
+    while left := [pid for pid in pids if runs(pid)]:
+        if time.monotonic() > until:
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            return False
+        time.sleep(0.02)
+    return True

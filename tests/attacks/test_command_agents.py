@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -11,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
+from programs import all_end, wait_for
 
 from creditrl.agents.command import CommandAgent
 from creditrl.types import Prompt, Reply
@@ -64,22 +63,10 @@ def behind_a_shell(command: str) -> str:
     return shlex.join(["sh", "-c", f"true; {command}; true"])
 
 
-def lives(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def nothing_is_left(born: Path, count: int) -> None:
     pids = [int(path.name) for path in born.iterdir()]
     assert len(pids) == count
-    until = time.monotonic() + 10
-    while (left := [pid for pid in pids if lives(pid)]) and time.monotonic() < until:
-        time.sleep(0.02)
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-    assert not left
+    assert all_end(pids, seconds=10)
 
 
 def test_a_time_limit_holds_through_a_shell(tmp_path, born):
@@ -144,9 +131,7 @@ def test_nothing_is_left_when_we_are_ended(tmp_path, born, sign):
     command = behind_a_shell(script(tmp_path, HANGS, born))
     ours = subprocess.Popen([sys.executable, "-c", EVALUATION, command], stderr=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + 60
-        while len(list(born.iterdir())) < 2 and time.monotonic() < until:
-            time.sleep(0.02)
+        wait_for(lambda: len(list(born.iterdir())) == 2, ours)
         ours.send_signal(sign)
         assert ours.wait(60) != 0  # the agent's own time-out would be 120 s
     finally:

@@ -144,15 +144,11 @@ def test_a_measurement_ends_though_a_client_left_with_a_task():
 @pytest.mark.parametrize(
     "counts",
     [
-        '"tokens": ' + "9" * 400,
         '"tokens": ' + "9" * 5_000,
         '"tokens": 1e3',
         '"tokens": true',
         '"tokens": 4503599627370496',
-        '"cost": ' + "9" * 400,
         '"cost": NaN',
-        '"cost": Infinity',
-        '"cost": 1e999',
         '"cost": 1.7e308',
         '"cost": -1',
         '"cost": {}',

@@ -8,37 +8,17 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
+import psutil
 import pytest
+from programs import all_end, wait_for
 
 import creditrl  # noqa: F401 - registers the environments
 from creditrl.errors import ConfigError, WorkerError
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-
-
-def runs(pid: int) -> bool:
-    """Return whether a process is there, and no zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
-def ended(pids: list[int], seconds: float = 60) -> bool:
-    """Wait until none of them runs; what is left then is killed."""
-    deadline = time.monotonic() + seconds
-    while left := [pid for pid in pids if runs(pid)]:
-        if time.monotonic() > deadline:
-            for pid in left:
-                os.kill(pid, signal.SIGKILL)
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def make(**options):
@@ -59,7 +39,7 @@ def test_a_stopped_worker_costs_its_own_copies_and_no_more(length):
     _, _, _, truncated, info = venv.step(["u" * length] * 4)
     np.testing.assert_array_equal(truncated, [False, False, True, True])
     assert "Worker 1 died (no answer for 6 s) with copies 2-3" in info["error"][3]
-    assert ended([stopped])
+    assert all_end([stopped])
     venv.reset(seed=1)
     assert not venv.step(["up"] * 4)[3].any()
     venv.close()
@@ -95,7 +75,7 @@ def test_a_snapshot_of_a_stopped_worker_names_it_and_close_ends_it():
     os.kill(first, signal.SIGSTOP)
     pids = venv.copies.pids
     venv.close()
-    assert ended(pids)
+    assert all_end(pids)
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, float("inf"), float("nan")])
@@ -135,13 +115,10 @@ def test_the_processes_of_a_killed_torchrun_end_and_one_says_why(tmp_path):
             env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         )
         files = [tmp_path / f"pid.{rank}" for rank in (0, 1)]
-        deadline = time.monotonic() + 120
-        while not all(file.exists() for file in files):
-            assert launcher.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_for(lambda: all(file.exists() for file in files), launcher)
         launcher.kill()
         launcher.wait()
-        assert ended([int(file.read_text()) for file in files])
+        assert all_end([int(file.read_text()) for file in files])
         said.seek(0)
         told = said.read()
     assert told.count(f"creditrl: torchrun (process {launcher.pid}) has ended") == 1
@@ -161,19 +138,6 @@ time.sleep(600)
 """
 
 
-def below(pid: int) -> list[int]:
-    """Return the processes below one."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError):
-            continue
-        if parent == pid:
-            found += [int(place.name), *below(int(place.name))]
-    return found
-
-
 @LINUX
 @pytest.mark.slow
 def test_nothing_of_a_cluster_is_left_when_its_run_is_killed():
@@ -181,9 +145,9 @@ def test_nothing_of_a_cluster_is_left_when_its_run_is_killed():
     assert driver.stdout is not None
     assert driver.stdout.readline() == "connected\n"
     time.sleep(3)  # the guard looks every second
-    pids = below(driver.pid)
+    pids = [child.pid for child in psutil.Process(driver.pid).children(recursive=True)]
     assert len(pids) > 4  # its servers, a raylet and two agents below that, a guard
     driver.kill()
     driver.wait()
     driver.stdout.close()
-    assert ended(pids)
+    assert all_end(pids)

@@ -11,12 +11,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 
 import pytest
 import tomli_w
+from programs import wait_for
 
 from creditrl.cli import run
 from creditrl.errors import ConfigError, CreditRLError, DataError
@@ -230,10 +230,7 @@ def test_of_two_that_go_on_with_a_run_one_is_refused(copied, capsys):
     words += ["--budget.updates", "400"]
     first = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 120
-        while not (copied / ".lock").read_bytes():
-            assert first.poll() is None and time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for((copied / ".lock").read_bytes, first)
         before = (copied / "command.txt").read_text()
         assert run(commands(copied)["resume"]) == 2
         assert f"process {first.pid}" in capsys.readouterr().err

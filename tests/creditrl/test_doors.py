@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 import urllib.request
 import zlib
 from collections import Counter
@@ -20,6 +19,7 @@ from typing import Any
 
 import pytest
 from chat_server import Plan
+from programs import wait_for
 
 from creditrl.agents import ChatAgent, evaluate
 from creditrl.agents.callable import import_agent
@@ -248,9 +248,7 @@ def test_a_killed_evaluation_goes_on_and_counts_every_task_once(tmp_path, monkey
     def lines() -> list[str]:
         return journal.read_text("utf-8").splitlines() if journal.is_file() else []
 
-    until = time.monotonic() + 60
-    while len(lines()) < 9 and evaluation.poll() is None and time.monotonic() < until:
-        time.sleep(0.02)
+    wait_for(lambda: len(lines()) >= 9, evaluation)
     evaluation.send_signal(signal.SIGKILL)
     evaluation.communicate(timeout=30)
     before = {json.loads(line)["number"] for line in lines()[1:]}

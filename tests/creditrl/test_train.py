@@ -7,13 +7,12 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
+from programs import all_end, next_words, wait_for
 from small_runs import TINY, rows_of
 
 from creditrl.agents.prompting import Prompting
@@ -27,6 +26,26 @@ QUICK = ("--compare.no-clone-same-time", "--eval.no-greedy", "--budget.updates=1
 
 def train(*flags: str) -> int:
     return run(["train", "@quickstart", *SMALL, *flags])
+
+
+def in_a_process(*flags: str) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-m", "creditrl.cli", "train", "@quickstart", *SMALL, *flags]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """A finished run of one update."""
+    folder = tmp_path_factory.mktemp("quick") / "run"
+    assert train(f"--run.folder={folder}", *QUICK) == 0
+    return folder
+
+
+@pytest.fixture
+def copied(quick, tmp_path):
+    """A copy of it, to be changed."""
+    return shutil.copytree(quick, tmp_path / "run")
 
 
 def test_a_whole_run_leaves_what_the_readme_says(tmp_path, capsys):
@@ -50,9 +69,7 @@ def test_a_whole_run_leaves_what_the_readme_says(tmp_path, capsys):
     assert [row["update"] for row in rows_of(folder)] == [1, 2, 3]
 
     # The command that the run ends with works as it stands.
-    following = next(line for line in out.splitlines() if line.startswith("Next: creditrl "))
-    arguments = following.removeprefix("Next: creditrl ").split()
-    assert run([*arguments, "--episodes=8", f"--out={tmp_path / 'eval.json'}"]) == 0
+    assert run([*next_words(out), "--episodes=8", f"--out={tmp_path / 'eval.json'}"]) == 0
     result = json.loads((tmp_path / "eval.json").read_text())
     assert result["num_episodes"] == 8
     assert result["overall"]["tokens"]["value"] <= 15  # one token a turn, as it was trained
@@ -75,14 +92,13 @@ def test_of_a_flag_given_twice_the_last_counts(tmp_path, capsys):
     assert len({t.task.id for t in episodes}) == len({t.group for t in episodes}) == 8
 
 
-def test_cloning_as_the_method_itself_is_cloning_before_another(tmp_path):
+def test_cloning_as_the_method_itself_is_cloning_before_another(quick, tmp_path):
     # Same demonstrations, batches and optimizer; the rollouts' temperature has no part in it.
-    first, second = tmp_path / "first", tmp_path / "second"
+    second = tmp_path / "second"
     optim = ("--optim.lr=2e-3", "--optim.schedule=cosine", "--optim.minibatches=1")
     method = ("--method.name=sft", "--method.loss.entropy-coef=0", "--rollout.temperature=0.5")
-    assert train(f"--run.folder={first}", *QUICK) == 0
     assert train(f"--run.folder={second}", *QUICK, *method, *optim, "--budget.updates=4") == 0
-    cloned, trained = rows_of(first, "clone"), rows_of(second, "train")
+    cloned, trained = rows_of(quick, "clone"), rows_of(second, "train")
     assert not rows_of(second, "clone")
     for before, now in zip(cloned, trained, strict=True):
         assert now["loss"] == pytest.approx(before["loss"], rel=1e-5)
@@ -120,18 +136,15 @@ def test_help_all_names_the_methods_own_flags(capsys):
     assert "--method.divide-by-std" in out and "--env.options.tier" in out
 
 
-def test_a_run_ended_while_it_cloned_begins_anew(tmp_path):
-    folder = tmp_path / "run"
-    assert train(f"--run.folder={folder}", *QUICK) == 0
-    expected = rows_of(folder, "train")
-    shutil.rmtree(folder / "checkpoints")  # as if it had been ended before the first one
-    (folder / "checkpoints").mkdir()
-    assert run(["train", f"--run.folder={folder}", "--run.resume"]) == 0
-    assert [row["update"] for row in rows_of(folder, "clone")] == [1, 2, 3, 4]
-    (found,), (before,) = rows_of(folder, "train"), expected
+def test_a_run_ended_while_it_cloned_begins_anew(quick, copied):
+    shutil.rmtree(copied / "checkpoints")  # as if it had been ended before the first one
+    (copied / "checkpoints").mkdir()
+    assert run(["train", f"--run.folder={copied}", "--run.resume"]) == 0
+    assert [row["update"] for row in rows_of(copied, "clone")] == [1, 2, 3, 4]
+    (found,), (before,) = rows_of(copied, "train"), rows_of(quick, "train")
     for key in ("loss", "success", "environment_turns"):
         assert found[key] == pytest.approx(before[key], rel=1e-5, abs=1e-7)
-    assert TrajectoryStore(folder / "trajectories").updates() == [1]
+    assert TrajectoryStore(copied / "trajectories").updates() == [1]
 
 
 @pytest.mark.parametrize("phase", ["clone", "train"])
@@ -209,11 +222,8 @@ def test_with_lora_the_reference_is_the_cloned_policy_and_the_next_command_works
     # The first update samples from the reference itself.
     first, second = rows_of(folder, "train")
     assert abs(first["ref_kl"]) < 1e-9 < second["ref_kl"]
-    arguments = shlex.split(
-        next(line for line in out.splitlines() if line.startswith("Next: creditrl "))
-    )[2:]
     out_file = tmp_path / "eval.json"
-    assert run([*arguments, "--episodes=8", f"--out={out_file}"]) == 0
+    assert run([*next_words(out), "--episodes=8", f"--out={out_file}"]) == 0
     again = json.loads(out_file.read_text())["overall"]["success"]["value"]
     after = json.loads((folder / "results.json").read_text())["evaluations"]["after"]
     assert again == after["sampled"]["success"]["value"]
@@ -242,46 +252,20 @@ def test_conversations_and_workers_train_as_well(tmp_path, capsys):
     assert Prompting.read(folder / "policy" / "last") == Prompting("react", "free")
 
 
-def _environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_next_updates(tmp_path):
-    flags = [*SMALL, "--run.checkpoint-every=2", "--eval.no-greedy", "--compare.no-clone-same-time"]
-    command = [sys.executable, "-m", "creditrl.cli", "train"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
+    flags = [*QUICK, "--run.checkpoint-every=2"]
+    assert train(f"--run.folder={whole}", *flags, "--budget.updates=12") == 0
     # As long as it takes to be killed in the middle: 400 updates are several seconds.
-    subprocess.run(
-        [*command, "@quickstart", *flags, "--budget.updates=30", f"--run.folder={whole}"],
-        check=True,
-        capture_output=True,
-        env=_environment(),
-    )
-    process = subprocess.Popen(
-        [*command, "@quickstart", *flags, "--budget.updates=400", f"--run.folder={killed}"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=_environment(),
-    )
-    deadline = time.monotonic() + 120
-    while not (killed / "checkpoints" / "update_000006").is_dir():
-        assert process.poll() is None, process.stderr.read().decode()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
+    process = in_a_process(f"--run.folder={killed}", *flags, "--budget.updates=400")
+    wait_for((killed / "checkpoints" / "update_000004").is_dir, process)
+    process.kill()
     process.wait()
-    done = rows_of(killed)[-1]["update"]
-    assert done < 400
-
-    subprocess.run(
-        [*command, f"--run.folder={killed}", "--run.resume", "--budget.updates=30"],
-        check=True,
-        capture_output=True,
-        env=_environment(),
-    )
+    assert rows_of(killed)[-1]["update"] < 400
+    assert run(["train", f"--run.folder={killed}", "--run.resume", "--budget.updates=12"]) == 0
     expected, found = ({row["update"]: row for row in rows_of(f)} for f in (whole, killed))
-    # A run that was killed beyond update 30 had nothing left to do; its updates are there.
+    # A run that was killed beyond update 12 had nothing left to do; its updates are there.
     assert set(expected) <= set(found)
     for update, row in expected.items():
         for key in ("success", "return", "loss", "grad_norm", "environment_turns"):
@@ -308,25 +292,13 @@ def test_an_interrupted_run_says_how_it_goes_on(tmp_path, monkeypatch, capsys):
 )
 def test_a_killed_run_takes_its_comparison_along(tmp_path):
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "creditrl.cli", "train", "@quickstart", *SMALL]
-    process = subprocess.Popen(
-        [*command, "--budget.seconds=120", f"--run.folder={folder}"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=_environment(),
-    )
+    process = in_a_process("--budget.seconds=120", f"--run.folder={folder}")
     try:
-        deadline = time.monotonic() + 280
-        while not (rivals := psutil.Process(process.pid).children()):
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.05)
+        rivals = wait_for(psutil.Process(process.pid).children, process)
     finally:
         process.kill()
         process.wait()
-    _, alive = psutil.wait_procs(rivals, timeout=10)
-    for rival in alive:
-        rival.kill()
-    assert not alive
+    assert all_end([rival.pid for rival in rivals], seconds=10)
 
 
 def test_an_unknown_key_in_a_recipe_names_file_and_nearest_key(tmp_path, capsys, monkeypatch):
@@ -340,18 +312,15 @@ def test_an_unknown_key_in_a_recipe_names_file_and_nearest_key(tmp_path, capsys,
     assert "torn.toml" in capsys.readouterr().err
 
 
-def test_a_checkpoint_of_another_version_is_refused_untouched(tmp_path, capsys):
-    folder = tmp_path / "run"
-    assert train(f"--run.folder={folder}", *QUICK) == 0
-    meta = next((folder / "checkpoints").glob("*/checkpoint.json"))
-    for other in (folder / "checkpoints").glob("*/checkpoint.json"):
-        other.write_text(other.read_text().replace('"format": 1', '"format": 7'))
-    metrics = (folder / "metrics.jsonl").read_bytes()
+def test_a_checkpoint_of_another_version_is_refused_untouched(copied, capsys):
+    for meta in (copied / "checkpoints").glob("*/checkpoint.json"):
+        meta.write_text(meta.read_text().replace('"format": 1', '"format": 7'))
+    metrics = (copied / "metrics.jsonl").read_bytes()
     capsys.readouterr()
-    assert run(["train", f"--run.folder={folder}", "--run.resume", "--budget.updates=2"]) == 2
+    assert run(["train", f"--run.folder={copied}", "--run.resume", "--budget.updates=2"]) == 2
     error = capsys.readouterr().err
     assert "format 7" in error and error.count("\n") == 1
-    assert (folder / "metrics.jsonl").read_bytes() == metrics and meta.is_file()
+    assert (copied / "metrics.jsonl").read_bytes() == metrics and meta.is_file()
 
 
 def test_validation_keeps_the_best_policy_and_measures_it_in_its_own_type(
