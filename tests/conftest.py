@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -83,12 +85,8 @@ for _name in (
     if _name not in sys.modules:
         _load(_name)
 
-_MISSING: dict[str, list[str]] = {}
-"""Upstream packages that cannot be imported, and the tests that wait for them."""
-_NO_CHROMIUM: list[str] = []
-"""Tests that wait for Chromium."""
-_NO_GPU: list[str] = []
-"""Tests that wait for a GPU."""
+_LEFT_OUT: Counter[tuple[str, str]] = Counter()
+"""How many tests wait for what, and how to get it."""
 
 
 def _importable(module: str) -> bool:
@@ -105,50 +103,46 @@ def _on_gpu() -> bool:
     return torch.cuda.is_available()
 
 
+def _lacks(item: pytest.Item, importable: Callable[[str], bool]) -> tuple[str, str] | None:
+    """Return what a test does with something that is not here, and how to get it."""
+    for mark in item.iter_markers("reference"):
+        (module,) = map(str, mark.args)
+        if not importable(module):
+            return f"compare with {module}, which cannot be imported here", _how(module)
+    if item.get_closest_marker("chromium") and not (
+        all(map(shutil.which, ("chromium", "chromedriver"))) and importable("selenium")
+    ):
+        command = f"apt-get install chromium chromium-driver; {install_command('browser')}"
+        return "need Chromium", f"To run them on Debian: {command}"
+    if item.get_closest_marker("gpu") and not _on_gpu():
+        return "need a CUDA device", "On one: pytest -m gpu"
+    return None
+
+
+def _how(module: str) -> str:
+    """Say how an upstream package is installed."""
+    package = module.split(".")[0]
+    if package == "verl":
+        return "To run them: pip install verl"
+    extra = {
+        **{name: name for name in ("vllm", "trl", "verifiers", "openenv", "inspect")},
+        **{"datasets": "trl", "inspect_ai": "inspect", "sotopia": "reference-sotopia"},
+    }.get(package, "reference")
+    return f"To run them: {install_command(extra)}"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    known: dict[str, bool] = {}
-    chromium = all(map(shutil.which, ("chromium", "chromedriver"))) and _importable("selenium")
-    kept: list[pytest.Item] = []
-    dropped: list[pytest.Item] = []
-    for item in items:
-        modules = [str(m.args[0]) for m in item.iter_markers("reference") if m.args]
-        missing = [m for m in modules if not known.setdefault(m, _importable(m))]
-        if item.get_closest_marker("chromium") and not chromium:
-            dropped.append(item)
-            _NO_CHROMIUM.append(item.nodeid)
-        elif item.get_closest_marker("gpu") and not _on_gpu():
-            dropped.append(item)
-            _NO_GPU.append(item.nodeid)
-        elif missing:
-            dropped.append(item)
-            _MISSING.setdefault(missing[0], []).append(item.nodeid)
-        else:
-            kept.append(item)
-    if dropped:
-        config.hook.pytest_deselected(items=dropped)
-        items[:] = kept
+    importable = functools.cache(_importable)
+    lacking = {item: why for item in items if (why := _lacks(item, importable)) is not None}
+    _LEFT_OUT.update(lacking.values())
+    if lacking:
+        config.hook.pytest_deselected(items=list(lacking))
+        items[:] = [item for item in items if item not in lacking]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    for module, tests in _MISSING.items():
-        own = ("vllm", "trl", "verifiers", "openenv", "inspect")
-        package = {"datasets": "trl", "inspect_ai": "inspect"}.get(module, module.split(".")[0])
-        extra = package if package in own else "reference"
-        extra = "reference-sotopia" if package == "sotopia" else extra
-        how = "pip install verl" if package == "verl" else install_command(extra)
-        terminalreporter.write_line(
-            f"{len(tests)} tests compare with {module}, which cannot be imported here, and were "
-            f"left out. To run them: {how}"
-        )
-    if _NO_CHROMIUM:
-        terminalreporter.write_line(
-            f"{len(_NO_CHROMIUM)} tests need Chromium, and were left out. To run them on Debian: "
-            f"apt-get install chromium chromium-driver; {install_command('browser')}"
-        )
-    if _NO_GPU:
-        terminalreporter.write_line(
-            f"{len(_NO_GPU)} tests need a CUDA device, and were left out. On one: pytest -m gpu"
-        )
+    for (why, how), count in _LEFT_OUT.items():
+        terminalreporter.write_line(f"{count} tests {why}, and were left out. {how}")
 
 
 @pytest.fixture(scope="session")
@@ -186,6 +180,20 @@ def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     helpers = sys.modules["vllm_serving"]
     with helpers.serving(tmp_path_factory.mktemp("vllm"), helpers.small_policy()) as url:
         yield url
+
+
+@pytest.fixture
+def hidden(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return what lets modules of these names look as if they were not installed."""
+    find = importlib.util.find_spec
+
+    def hide(*names: str) -> None:
+        def found(name: str, *rest: Any) -> Any:
+            return None if name in names else find(name, *rest)
+
+        monkeypatch.setattr(importlib.util, "find_spec", found)
+
+    return hide
 
 
 @pytest.fixture

@@ -33,14 +33,14 @@ def test_where_the_tests_run_both_commands_work_and_nobody_is_asked(monkeypatch,
     told = json.loads(out)
     assert told["works"] == {"train": True, "pytest": True} and "a-secret" not in out
     assert {found["part"] for found in told["findings"]} == {
-        *("machine", "disk", "packages", "torch", "engines", "data", "tests", "endpoints"),
+        *("machine", "disk", "packages", "torch", "engines", "data", "tests", "endpoints")
     }
     assert run(["doctor"]) == 0
     assert "Next: creditrl train @quickstart" in capsys.readouterr().out
 
 
-def test_without_torch_the_way_to_get_it_is_named(monkeypatch, capsys):
-    version, find_spec = importlib.metadata.version, importlib.util.find_spec
+def test_without_torch_the_way_to_get_it_is_named(monkeypatch, capsys, hidden):
+    version = importlib.metadata.version
 
     def found(name: str) -> str:
         if name == "torch":
@@ -48,9 +48,7 @@ def test_without_torch_the_way_to_get_it_is_named(monkeypatch, capsys):
         return version(name)
 
     monkeypatch.setattr(importlib.metadata, "version", found)
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *a: None if name == "torch" else find_spec(name)
-    )
+    hidden("torch")
     monkeypatch.setattr(doctor, "_nvidia", lambda: False)
     assert run(["doctor"]) == 1
     out = capsys.readouterr().out

@@ -76,6 +76,8 @@ def test_an_environment_of_ones_own_is_listed_and_suggested(folder):
     )
     told = creditrl(folder, "creditrl envs --plugin broken.py")
     assert "Mine/Broken-v0 is registered, but nowhere cannot be imported" in " ".join(told.split())
+    told = creditrl(folder, "creditrl methods --plugin winners_only.py")
+    assert "winners_only" in told
     told = creditrl(folder, "creditrl play stairs.py:Mine/Stars-v0", code=2)
     assert "Did you mean 'Mine/Stairs-v0'?" in told
     assert "CreditRL/WebShop-v0, Mine/Stairs-v0. One of your own" in told

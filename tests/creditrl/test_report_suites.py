@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import json
 from pathlib import Path
 
@@ -89,11 +88,8 @@ def test_the_command_writes_tables_and_a_plot(suites, tmp_path, capsys):
     assert (out / "suite.png").is_file() and "report.html" in capsys.readouterr().out
 
 
-def test_without_matplotlib_there_are_tables_and_a_line(suites, tmp_path, monkeypatch, capsys):
-    known = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda n, *a: None if n == "matplotlib" else known(n, *a)
-    )
+def test_without_matplotlib_there_are_tables_and_a_line(suites, tmp_path, hidden, capsys):
+    hidden("matplotlib")
     out = tmp_path / "report"
     assert run(["report", str(suites / "first"), "--out", str(out)]) == 0
     assert "[view]" in capsys.readouterr().out
