@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from creditrl.bench import recipes
 from creditrl.bench.recipes import dry_recipes, paper_recipes, recipes_page
 from creditrl.cli import run
 from creditrl.progress import Progress
@@ -55,7 +54,3 @@ def test_the_command_does_a_recipe_and_writes_both_files(tmp_path, monkeypatch, 
     assert result["fits"] and result["trains"] == "adapters" and result["updates"] == 200
     assert result["metrics"]["grad_norm"] > 0 and result["longest_row"] > 1000
     assert "| `dpo_alfworld` | Llama-3.2-3B-Instruct |" in (tmp_path / "docs/page.md").read_text()
-    # The page is there already: nothing is run, nothing overwritten.
-    monkeypatch.setattr(recipes, "dry_run", None)
-    assert run(words) == 2
-    assert "nothing was overwritten" in capsys.readouterr().err

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from creditrl.bench.small import RECIPES, SmallRun, results_page, train_small
-from creditrl.cli import run
 from creditrl.config import known_recipes
 from creditrl.errors import ConfigError, CreditRLError
 
@@ -44,13 +43,6 @@ def test_a_run_that_was_cut_is_not_taken_for_a_finished_one(tmp_path):
     (tmp_path / "quickstart-0").mkdir()
     with pytest.raises(CreditRLError, match="a run that was cut: expected a finished one"):
         train_small("VisualSokoban", 0, tmp_path)
-
-
-def test_a_page_is_not_overwritten(tmp_path, capsys):
-    page = tmp_path / "page.md"
-    page.write_text("mine")
-    assert run(["bench", "small", "--out", str(page)]) == 2
-    assert "nothing was overwritten" in capsys.readouterr().err and page.read_text() == "mine"
 
 
 def test_listed_actions_are_measured_beside_free_text():

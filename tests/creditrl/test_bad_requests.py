@@ -8,6 +8,7 @@ import pytest
 
 from creditrl.cli import run
 
+OVERWRITTEN = "there exists; nothing was overwritten"
 ENDLESS = "--budget.seconds=None --budget.updates=None"
 REQUESTS = [
     ("chek", "No command named 'chek'. Did you mean 'check'?"),
@@ -95,10 +96,7 @@ REQUESTS = [
     ("train @quickstart --env.options.observation=image", "reads text"),
     ("train @quickstart --clone.noise=1", "clone.noise is 1"),
     ("train @quickstart --clone.held-out=1", "clone.held_out is 1.0: expected 0 to below 1"),
-    (
-        f"train @quickstart --method.name=sft {ENDLESS} --budget.turns=9",
-        "the budget has no end",
-    ),
+    (f"train @quickstart --method.name=sft {ENDLESS} --budget.turns=9", "the budget has no end"),
     ("train @quickstart @quickstart", "Two recipes"),
     ("train @quickstart --policy.model=/no/such/model", "no folder /no/such/model"),
     ("train --run.folder=/no/such/run --run.resume", "does not exist"),
@@ -116,6 +114,8 @@ REQUESTS = [
     ("sweep @three_spo_small --method.alpha 35,", "expected different values"),
     ("sweep @three_spo_small --seeds 0,x", "expected numbers"),
     ("sweep @three_spo_small --method.alpah 1,2", "--method.alpah"),
+    ("sweep @three_spo_small --optim.lr 1e-4", "Nothing is varied: expected a flag with several"),
+    ("sweep @three_spo_small", "One run: creditrl train @three_spo_small"),
     ("export polcy run", "Did you mean 'policy'?"),
     ("export policy", "expected `creditrl export policy RUN --to FOLDER`"),
     ("export policy nowhere --to x", "there is no such folder"),
@@ -151,6 +151,7 @@ REQUESTS = [
     ("serve", "Missing environment"),
     ("serve VisualSokoban --pages", "has no pages to serve"),
     ("serve VisualSokoban --task 2", "--task needs --pages"),
+    ("serve VisualSokoban --host 0.0.0.0", "can be reached by others: set CREDITRL_SERVE_TOKEN"),
     ("serve VisualSokoban --max-sessions 0", "sessions=0: expected a number above 0"),
     ("serve webshop --pages --num-products 40 --task x/1", "No task"),
     ("serve webshop --prot 1", "--prot"),
@@ -178,6 +179,17 @@ REQUESTS = [
     ("bench recipes --recipes grpo_webshp", "Did you mean 'grpo_webshop'"),
     ("bench train --tiny --sizes", "--sizes names none"),
     ("bench rollout --copies 0", "--copies is 0: expected at least 1."),
+    ("bench rollout --learning there", "has no table.md"),
+    ("bench baselines --envs VisualSokoban --page none.md", "there is no such file"),
+    ("bench envs --tiny --json there", OVERWRITTEN),
+    ("bench search --tiny --json there", OVERWRITTEN),
+    ("bench exact --json there", OVERWRITTEN),
+    ("bench gpu --device cpu --out there", OVERWRITTEN),
+    ("bench recipes --out there", OVERWRITTEN),
+    ("bench rollout --tiny --out there", OVERWRITTEN),
+    ("bench scale --tiny --json there", OVERWRITTEN),
+    ("bench small --out there", OVERWRITTEN),
+    ("bench train --tiny --json there", OVERWRITTEN),
 ]
 """(words, a part of the line); the working directory holds a folder ``there``."""
 

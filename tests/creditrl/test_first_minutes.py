@@ -8,7 +8,6 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-import pytest
 from programs import by_python
 
 from creditrl._origin import install_command
@@ -71,8 +70,3 @@ def test_the_core_package_is_small():
     }
     # To look at evaluations takes one package more, not those that train.
     assert project["optional-dependencies"]["view"] == ["pyarrow>=15", "matplotlib>=3.8"]
-
-
-@pytest.mark.parametrize("words", ["Baselines", "creditrl view", "pip install -e ."])
-def test_the_guide_says_what_follows(words):
-    assert words in PART

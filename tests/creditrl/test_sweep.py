@@ -61,11 +61,3 @@ def test_a_value_that_a_method_refuses_is_found_before_any_run(tmp_path):
         _, recipe, flags = _parse(["@three_spo_small", "--method.alpha", "1,-1"])
         for setting in _settings(recipe, dict(flags), [], [0]):
             setting.runs[0].config()
-
-
-@pytest.mark.parametrize("flags", [[], ["--optim.lr", "1e-4"]])
-def test_a_sweep_over_nothing_is_refused(flags, capsys):
-    assert run(["sweep", "@three_spo_small", *flags]) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert "Nothing is varied" in told
-    assert " ".join(["creditrl train @three_spo_small", *flags]) in told
