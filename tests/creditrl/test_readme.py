@@ -48,6 +48,10 @@ HERE = [e for e in EXAMPLES if e.kind == "bash" and e.mark not in OTHERS and not
 ELSEWHERE = [e for e in EXAMPLES if e.kind == "bash" and e.mark == "CI"]
 
 
+LONG = (" bench ", "torchrun ", ".ray.")
+"""Parts of commands that take long: benches train, and processes begin."""
+
+
 def by_line(example: Example) -> str:
     return f"{example.page}:{example.line}"
 
@@ -72,8 +76,8 @@ def test_python_examples_run(example, tmp_path):
 @pytest.mark.parametrize(
     "example",
     [
-        pytest.param(e, marks=[pytest.mark.slow] if " bench " in (e.mark or e.code) else [])
-        for e in HERE  # benches train
+        pytest.param(e, marks=[pytest.mark.slow] * any(w in (e.mark or e.code) for w in LONG))
+        for e in HERE
     ],
     ids=by_line,
 )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 PAGE = "docs/guides/benchmark.md"
 
 
+@pytest.mark.slow
 def test_from_the_guides_agent_to_a_report_beside_the_baselines(newcomer):
     before = newcomer.cpu_seconds()
     newcomer.saves("my_agent.py", newcomer.blocks(PAGE, "python")[0])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 ENVIRONMENT = "docs/guides/add-an-environment.md"
 METHOD = "docs/guides/add-a-method.md"
 TRAINING = "docs/guides/training.md"
@@ -16,6 +18,7 @@ SHORT = (
 """Of a recipe that trains for minutes."""
 
 
+@pytest.mark.slow
 def test_an_environment_and_a_method_are_trained_and_looked_at(newcomer):
     newcomer.saves("stairs.py", newcomer.blocks(ENVIRONMENT, "python")[0])
     newcomer.saves("winners_only.py", newcomer.blocks(METHOD, "python")[0])
@@ -47,6 +50,7 @@ def test_an_environment_and_a_method_are_trained_and_looked_at(newcomer):
     assert len(newcomer.typed) <= 15
 
 
+@pytest.mark.slow
 def test_a_new_environments_package_is_tested_and_trained(newcomer):
     make, test, check, train = newcomer.blocks(ENVIRONMENT, "bash")[0].splitlines()
     assert f"Next: {check}" in newcomer.types(make).splitlines()
@@ -56,6 +60,7 @@ def test_a_new_environments_package_is_tested_and_trained(newcomer):
     assert "after grpo" in newcomer.types(f"{train} --budget.updates 2")
 
 
+@pytest.mark.slow
 def test_a_new_methods_package_is_tested_trained_and_its_policy_pushed(newcomer, hub):
     make, test, train = newcomer.blocks(METHOD, "bash")[0].splitlines()
     assert f"Next: {train}" in newcomer.types(make).splitlines()
