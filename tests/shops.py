@@ -78,10 +78,7 @@ def _product(asin: str, title: str, **more: object) -> Product:
 CARDIGAN = _product(
     "B00CARDIG1",
     "Women's Soft Cardigan",
-    options=(
-        ("color", ("red", "blue heather", "washed red")),
-        ("size", ("small", "large")),
-    ),
+    options=(("color", ("red", "blue heather", "washed red")), ("size", ("small", "large"))),
     option_images=(("red", "red.jpg"),),
     attributes=("long sleeve", "machine wash"),
     prices=(9.99, 19.99),

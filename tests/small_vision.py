@@ -43,9 +43,7 @@ def make_vision_policy(
     """
     import torch
     import transformers
-    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
-        Qwen2VLImageProcessorPil,
-    )
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     from creditrl.trainers.models.policy import Policy
 

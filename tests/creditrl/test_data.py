@@ -73,8 +73,7 @@ def offer(web, monkeypatch: pytest.MonkeyPatch, **changed: object) -> None:
         data
         if data.env != "ALFWorld"
         else replace(
-            data,
-            **{"base_url": web.url, "releases": {"0.4.0": archives}, "full": SIZES, **changed},
+            data, **{"base_url": web.url, "releases": {"0.4.0": archives}, "full": SIZES, **changed}
         )
         for data in command.official_data()
     )

@@ -40,7 +40,7 @@ UPWARDS = {
 """(module, layer's package) of every import that points up, and why."""
 
 BACK = {
-    ("creditrl.envs.sokoban.solver", "creditrl.envs.sokoban.solver_numba"): "the same search, fast",
+    ("creditrl.envs.sokoban.solver", "creditrl.envs.sokoban.solver_numba"): "the same search, fast"
 }
 """(module, other) of every lazy import of a module that imports the first, and why."""
 

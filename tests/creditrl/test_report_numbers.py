@@ -20,14 +20,7 @@ from creditrl.report.curves import (
     update_parts,
 )
 from creditrl.report.curves import points as curve_points
-from creditrl.report.document import (
-    Heading,
-    Paragraph,
-    Picture,
-    Table,
-    to_html,
-    to_markdown,
-)
+from creditrl.report.document import Heading, Paragraph, Picture, Table, to_html, to_markdown
 from creditrl.report.figures import Figure, Series, draw
 from creditrl.report.segments import Cut, reward_shares, segment_stats
 from creditrl.report.standard import _band

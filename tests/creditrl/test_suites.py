@@ -13,14 +13,7 @@ from creditrl.envs.record import Environment
 from creditrl.envs.register import ENVIRONMENTS
 from creditrl.envs.tasks import SPLITS
 from creditrl.errors import ConfigError, DataError, UnknownNameError
-from creditrl.suites import (
-    Suite,
-    list_suites,
-    load_suite,
-    make_listing,
-    make_standard,
-    write_suite,
-)
+from creditrl.suites import Suite, list_suites, load_suite, make_listing, make_standard, write_suite
 
 SOKOBAN = "CreditRL/VisualSokoban-v0"
 

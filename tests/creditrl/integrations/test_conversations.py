@@ -12,12 +12,7 @@ from creditrl.agents.prompts import get_form
 from creditrl.cli import run
 from creditrl.errors import DataError
 from creditrl.integrations import Play, plan_episodes
-from creditrl.integrations.conversations import (
-    find_task,
-    normal,
-    read_conversations,
-    to_trajectory,
-)
+from creditrl.integrations.conversations import find_task, normal, read_conversations, to_trajectory
 from creditrl.runs import RunFolder
 
 REACT = get_form("react")
