@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from small_runs import make_trajectory
 
 from creditrl.agents.prompts import get_form
 from creditrl.bench.credit_actions import (
@@ -23,7 +24,7 @@ from creditrl.bench.credit_places import collect_places, continuations, distance
 from creditrl.bench.credit_scores import SIZE, reply_turn, score_functions
 from creditrl.bench.credit_truth import Truth
 from creditrl.bench.exact_mdps import ENV_ID, MDPS, solve
-from creditrl.types import Task, Trajectory, Turn
+from creditrl.types import Trajectory, Turn
 
 pytest.importorskip("torch")
 
@@ -128,9 +129,7 @@ def test_an_action_is_played_in_an_episode_that_began_as_its_own():
 
 
 def made(id: str, group: int, member: int) -> Trajectory:
-    task = Task("0", "", "train", 0)
-    turns = (Turn("", "", "", 0.0),)
-    return Trajectory(id, "", task, group, member, 0, turns, False, 0.0, True, False)
+    return make_trajectory([Turn("", "", "", 0.0)], id=id, group=group, member=member)
 
 
 def test_a_batch_has_one_episode_anew_in_each_group_and_the_others_as_they_were():

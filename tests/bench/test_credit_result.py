@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from small_runs import make_trajectory
 
 from creditrl.bench.credit_files import write_credits
 from creditrl.bench.credit_result import idle_turns
 from creditrl.bench.credit_truth import Truth
 from creditrl.credit_file import TRUTH, CreditFile
-from creditrl.types import Task, Trajectory, Turn
+from creditrl.types import Trajectory, Turn
 
 
-def episode(id: str, *states: int) -> Trajectory:
-    task = Task("train/0", "", "train", 0)
-    turns = tuple(Turn("", "", f"go {s}", 0.0, state=s) for s in states)
-    return Trajectory(id, "", task, 0, int(id), 0, turns, False, 0.0, True, False)
+def episode(number: int, *states: int) -> Trajectory:
+    turns = [Turn("", "", f"go {s}", 0.0, state=s) for s in states]
+    return make_trajectory(turns, number, id=str(number), group=0, member=number)
 
 
 def truth(*advantages: float) -> Truth:
@@ -26,7 +26,7 @@ def truth(*advantages: float) -> Truth:
     return Truth(before, after, np.zeros(len(advantages), dtype=bool))
 
 
-EPISODES = [episode("0", 1, 1, 2, 1), episode("1", 3, 3)]
+EPISODES = [episode(0, 1, 1, 2, 1), episode(1, 3, 3)]
 CHOSEN = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]
 
 

@@ -2,16 +2,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from small_runs import make_trajectory
 
 from creditrl.columns import ColumnStore
 from creditrl.errors import DataError
-from creditrl.types import Task, Trajectory, Turn
+from creditrl.types import Turn
 
 
 def episode(name, turns):
-    task = Task("t", "easy", "train", 0)
-    made = tuple(Turn("o", "a", "a", 0.0) for _ in range(turns))
-    return Trajectory(name, "E-v0", task, 0, 0, 0, made, False, 0.0, True, False)
+    return make_trajectory([Turn("o", "a", "a", 0.0)] * turns, id=name)
 
 
 def column(*values):

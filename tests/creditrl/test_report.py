@@ -14,7 +14,7 @@ from types import MappingProxyType
 import jsonschema
 import numpy as np
 import pytest
-from small_runs import TINY
+from small_runs import TINY, make_trajectory
 
 from creditrl.agents.eval_result import EpisodeResult, EvalResult, measure
 from creditrl.cli import run
@@ -24,7 +24,7 @@ from creditrl.report.document import Heading, Paragraph, Table, to_markdown
 from creditrl.report.inputs import families, load_run, load_runs
 from creditrl.results import results_schema
 from creditrl.runs import RunFolder
-from creditrl.types import Task, Trajectory, Turn
+from creditrl.types import Trajectory, Turn
 
 
 @dataclass(frozen=True)
@@ -306,9 +306,8 @@ def test_when_runs_got_somewhere(tmp_path):
 
 
 def _episode(number: int, success: bool, keys: tuple[str, ...]) -> Trajectory:
-    task = Task(f"easy/{number}", "easy", "train", number)
-    turns = tuple(Turn(f"o{number}.{i}", "a", "a", 0.0, segment=k) for i, k in enumerate(keys))
-    return Trajectory(f"u/{number}", Env().id, task, 0, number, 0, turns, success, 0.0, True, False)
+    turns = [Turn(f"o{number}.{i}", "a", "a", 0.0, segment=k) for i, k in enumerate(keys)]
+    return make_trajectory(turns, number, group=0, member=number, success=success)
 
 
 def test_segments_exploration_and_rollouts_of_stored_episodes(tmp_path):
