@@ -50,15 +50,6 @@ def test_what_log_probabilities_gain_by_hand():
     np.testing.assert_allclose(gain[:3], [2 / 9, -2 / 9, 0])
 
 
-def test_what_all_actions_of_a_state_get_alike_changes_no_gradient():
-    rng = np.random.default_rng(0)
-    credit, score = rng.normal(size=5), rng.normal(size=(5, 7))
-    shifted = credit + np.array([10.0, -3.0])[STATE]
-    np.testing.assert_allclose(
-        centred(shifted, STATE, CHANCE) @ score, centred(credit, STATE, CHANCE) @ score
-    )
-
-
 def test_the_gradient_is_the_expectation_of_credit_times_score():
     # For a table of logits the score of (s, a) is 1 there, less pi(b | s) at each b.
     score = np.eye(5) - (STATE[:, None] == STATE[None, :]) * CHANCE

@@ -59,6 +59,8 @@ def test_the_true_advantages_are_without_fault():
     assert measured["order"] == 1.0
     assert (measured["cosine"], measured["error"]) == pytest.approx((1.0, 0.0), abs=1e-9)
     assert (measured["leakage"], measured["wasted"]) == (0.0, 0.0)
+    twice = found(truth, 2 * truth.value_P)
+    assert (twice["cosine"], twice["error"]) == pytest.approx((1.0, 1.0))
     wrong = found(truth, -truth.value_P)
     assert (wrong["order"], wrong["cosine"], wrong["error"]) == pytest.approx((0.0, -1.0, 2.0))
 
@@ -85,12 +87,6 @@ def test_what_all_actions_of_a_state_get_alike_changes_no_direction():
         assert one[name] == pytest.approx(other[name])
 
 
-def test_twice_the_credit_errs_and_points_the_same_way():
-    truth = ground()
-    twice = found(truth, 2 * truth.value_P)
-    assert (twice["cosine"], twice["error"]) == pytest.approx((1.0, 1.0))
-
-
 def test_the_gradient_is_the_sum_of_values_times_scores():
     truth = ground()
     value = np.arange(9.0)
@@ -102,7 +98,7 @@ def test_the_gradient_is_the_sum_of_values_times_scores():
 def test_random_credit_orders_half_of_the_pairs():
     truth = ground()
     rng = np.random.default_rng(0)
-    orders = [found(truth, rng.normal(size=9))["order"] for _ in range(300)]
+    orders = [found(truth, rng.normal(size=9))["order"] for _ in range(60)]
     assert np.mean(orders) == pytest.approx(0.5, abs=0.05)
 
 
