@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import re
 import shlex
@@ -82,6 +83,7 @@ def _serve(server: SiteServer) -> int:
     return 0
 
 
+@functools.cache
 def collect_helps() -> dict[str, str]:
     """Return the ``--help`` output of every command and sub-command, keyed by its words."""
     from creditrl.cli import COMMANDS

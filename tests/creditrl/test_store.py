@@ -138,7 +138,7 @@ _episodes = records(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.lists(_episodes, max_size=3), max_size=3))
 def test_any_episodes_come_back_from_both_forms(updates):
     with tempfile.TemporaryDirectory() as folder:
