@@ -89,7 +89,7 @@ HUMAN = {
             "instruction": "i need a lamp",
             "instruction_attributes": ["heavy duty"],
             "instruction_options": [],
-        },
+        }
     ],
 }
 
