@@ -16,10 +16,9 @@ from creditrl.bench.credit_measures import (
     signal_to_noise,
 )
 
-# Two states with three and two actions, at which a policy has these probabilities and advantages.
+# Two states with three and two actions, at which a policy has these probabilities.
 STATE = np.array([0, 0, 0, 1, 1])
 CHANCE = np.array([0.5, 0.25, 0.25, 0.8, 0.2])
-ADVANTAGE = np.array([0.2, 0.1, -0.5, -0.1, 0.4])
 
 
 def test_order_by_hand():
