@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
+from programs import next_words
 from small_runs import make_trajectory
 
 from creditrl.agents.intervals import Estimate
@@ -474,6 +475,7 @@ def test_bench_credit_measures_goes_on_and_refuses_another_one(tmp_path, capsys)
     capsys.readouterr()
     assert run([*words, "--seed", "1"]) == 2
     assert "seed=0" in capsys.readouterr().err
+    assert run([*next_words(told), "--tiny", "--methods", "grpo"]) == 0
 
 
 def test_an_environment_of_ones_own_is_measured_without_an_expert_and_with_one_task(

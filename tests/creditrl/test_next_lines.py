@@ -2,9 +2,9 @@
 
 Other tests execute those of `eval --suite` (test_first_minutes.py), `eval --goal-table`
 (test_goal_table.py), `train`, `export policy`, `bench envs`, `bench train`, `bench methods`,
-`bench conformance` (tests/bench/test_conformance.py), and those with an environment of one's own
-(test_plugins.py). `doctor`, `bench scale` and `bench gpu` name commands that are executed here, and
-`bench recipes` a dry run (test_dry_run.py). What `docs` names serves until it is stopped
+`bench credit`, `bench rollout`, `bench conformance` (tests/bench), and those with an environment of
+one's own (test_plugins.py). `doctor`, `bench scale` and `bench gpu` name commands that are executed
+here, and `bench recipes` a dry run (test_dry_run.py). What `docs` names serves until it is stopped
 (test_docs.py).
 """
 
@@ -66,18 +66,10 @@ CASES = {
     "bench search, kept": ("creditrl bench search --tiny --json 'my search.json'", ""),
     "bench tasks": ("creditrl bench tasks VisualSokoban --limit 4", "--episodes 2"),
     "bench exact": (f"creditrl bench exact {MDP}", "--envs visualsokoban --methods grpo"),
-    "bench credit": (
-        "creditrl bench credit --tiny --envs visualsokoban --methods grpo --out 'my truth'",
-        "--tiny --envs visualsokoban --methods grpo",
-    ),
-    "bench baselines": (
-        "creditrl bench baselines --tiny --envs VisualSokoban",
-        "--episodes 1",
-    ),
-    "bench rollout": ("creditrl bench rollout --tiny", "--episodes 2"),
+    "bench baselines": ("creditrl bench baselines --tiny --envs VisualSokoban", "--episodes 1"),
     "bench small": (
         f"creditrl bench small --envs VisualSokoban --seeds 0 --folder 'my small' -- {TINY}",
-        f"{SMALL} --run.folder=alfworld",
+        "--plan",
     ),
 }
 
