@@ -112,7 +112,5 @@ def parse_tags(reply: str, lower: bool = True) -> Parsed:
     action = (inside if tagged else reply).strip()
     valid = tagged and thinks and _CJK.search(reply) is None
     return Parsed(
-        action.lower() if lower else action,
-        valid_format=valid,
-        thought=thought if thinks else "",
+        action.lower() if lower else action, valid_format=valid, thought=thought if thinks else ""
     )

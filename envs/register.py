@@ -49,9 +49,7 @@ def register_environment(record: Environment) -> None:
     """
     _RECORDS[record.id] = record
     gym.register(
-        id=record.id,
-        entry_point=record.entry_point,
-        vector_entry_point=record.vector_entry_point,
+        id=record.id, entry_point=record.entry_point, vector_entry_point=record.vector_entry_point
     )
 
 

@@ -87,11 +87,7 @@ class UnicodeText(Text):
     """
 
     def __init__(
-        self,
-        max_length: int,
-        *,
-        min_length: int = 0,
-        seed: int | np.random.Generator | None = None,
+        self, max_length: int, *, min_length: int = 0, seed: int | np.random.Generator | None = None
     ) -> None:
         super().__init__(max_length, min_length=min_length, charset=_SAMPLE_CHARSET, seed=seed)
 

@@ -16,12 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from creditrl.errors import (
-    ConfigError,
-    IncompleteDataWarning,
-    UnknownNameError,
-    did_you_mean,
-)
+from creditrl.errors import ConfigError, IncompleteDataWarning, UnknownNameError, did_you_mean
 from creditrl.files import cache_home
 from creditrl.types import FloatArray, Task
 

@@ -257,10 +257,7 @@ class WorkerPool:
         return _cause(process.exitcode)
 
     def _ask(
-        self,
-        method: str,
-        index_K: IntArray,
-        arguments: Callable[[IntArray], tuple[Any, ...]],
+        self, method: str, index_K: IntArray, arguments: Callable[[IntArray], tuple[Any, ...]]
     ) -> tuple[list[tuple[IntArray, Any]], list[tuple[IntArray, str]]]:
         """Ask the owners of ``index_K``; return (positions, answer)s, (positions, why)s of dead."""
         if not self._workers:
@@ -459,10 +456,7 @@ def _cause(exitcode: int | None) -> str:
 
 
 def _serve(
-    connection: Connection,
-    inherited: Sequence[Connection],
-    spec: WorkerSpec,
-    size: int,
+    connection: Connection, inherited: Sequence[Connection], spec: WorkerSpec, size: int
 ) -> None:
     """Run in a worker: answer calls until the pipe closes or the parent is gone."""
     # Ctrl-C goes to the whole process group; the parent handles it.
@@ -478,11 +472,7 @@ def _serve(
     try:
         parts = env_class.build(config, size)
         copies = Copies(
-            parts.engine,
-            env_class.env_id,
-            max_turns,
-            max_steps,
-            action_length=parts.action_length,
+            parts.engine, env_class.env_id, max_turns, max_steps, action_length=parts.action_length
         )
     except Exception as error:
         failed = portable(error)  # reported to the first request

@@ -107,10 +107,7 @@ class ALFWorldConfig:
         tasks: TaskSet
         if self.data == "official":
             tasks = OfficialGames(
-                self.split,
-                data_dir=self.data_dir,
-                annotation=self.annotation,
-                flavour=self.flavour,
+                self.split, data_dir=self.data_dir, annotation=self.annotation, flavour=self.flavour
             )
         else:
             tasks = GeneratedGames(

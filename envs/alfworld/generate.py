@@ -354,10 +354,7 @@ def _arrange(kind: str, number: int, counts: Mapping[str, int], dice: Dice) -> F
 
 
 def _position(
-    dice: Dice,
-    used: set[tuple[int, int, int]],
-    near: tuple[int, int, int],
-    reach: int = 25,
+    dice: Dice, used: set[tuple[int, int, int]], near: tuple[int, int, int], reach: int = 25
 ) -> tuple[int, int, int]:
     """Return a new position near another; it determines the id, and so the thing's number."""
     while True:

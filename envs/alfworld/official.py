@@ -18,14 +18,7 @@ from types import MappingProxyType
 from creditrl.envs.alfworld.gamefile import ROOT, GameFile
 from creditrl.envs.alfworld.listing import GAME_FILE, Listing, list_games
 from creditrl.envs.alfworld.problem import FLAVOURS, Flavour
-from creditrl.envs.tasks import (
-    SPLITS,
-    Coverage,
-    TaskSet,
-    data_home,
-    get_command,
-    where_to_look,
-)
+from creditrl.envs.tasks import SPLITS, Coverage, TaskSet, data_home, get_command, where_to_look
 from creditrl.errors import ConfigError, DataError, UnknownNameError, did_you_mean
 from creditrl.types import Task
 

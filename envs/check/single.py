@@ -85,10 +85,7 @@ def registration(subject: Subject) -> str:
         isinstance(env.action_space, UnicodeText),
         f"the action space is {env.action_space}, expected UnicodeText",
     )
-    expect(
-        env.env_id == spec.id,
-        f"env_id is {env.env_id!r} in a class registered as {spec.id!r}",
-    )
+    expect(env.env_id == spec.id, f"env_id is {env.env_id!r} in a class registered as {spec.id!r}")
     expect("ansi" in env.metadata["render_modes"], "render mode 'ansi' is missing")
     env.close()
     return spec.id
@@ -450,10 +447,7 @@ def splits_share_no_task(subject: Subject) -> str:
             _, info = env.reset(seed=0, options={"task": index})
             for mark in (info["task_id"], (info["goal"], env.state_key("state"))):
                 owner, task_id = seen.setdefault(mark, (split, info["task_id"]))
-                expect(
-                    owner == split,
-                    f"{split}'s {info['task_id']!r} is {owner}'s {task_id!r}",
-                )
+                expect(owner == split, f"{split}'s {info['task_id']!r} is {owner}'s {task_id!r}")
         counts.append(f"{split} {size:,}")
         env.close()
     return ", ".join(counts)
@@ -516,8 +510,7 @@ def _check_info(info: Mapping[str, Any], types: Mapping[str, type], where: str) 
     for key, kind in types.items():
         found = type(info[key])
         expect(
-            found is kind,
-            f"info[{key!r}] is a {found.__name__} {where}, expected {kind.__name__}",
+            found is kind, f"info[{key!r}] is a {found.__name__} {where}, expected {kind.__name__}"
         )
     for action in info["admissible_actions"]:
         expect(type(action) is str, f"admissible_actions holds {kind_of(action)} {where}")
@@ -644,8 +637,7 @@ def _compare(first: list[Moment], second: list[Moment], where: str) -> None:
     for n, (one, other) in enumerate(zip(first, second, strict=False)):
         expect_equal(one, other, f"{where}, moment {n}")
     expect(
-        len(first) == len(second),
-        f"{where} there are {len(second)} moments, expected {len(first)}",
+        len(first) == len(second), f"{where} there are {len(second)} moments, expected {len(first)}"
     )
 
 

@@ -138,11 +138,7 @@ def choose(
 def choose_by(rng: np.random.Generator, info: Mapping[str, Any], nonsense: float = 0.2) -> str:
     """Call :func:`choose` with the fields of an ``info``."""
     return choose(
-        rng,
-        info["admissible_actions"],
-        nonsense,
-        hint=info["action_hint"],
-        goal=info["goal"],
+        rng, info["admissible_actions"], nonsense, hint=info["action_hint"], goal=info["goal"]
     )
 
 

@@ -18,13 +18,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "BackwardSearch",
-    "DistanceTable",
-    "Rectangle",
-    "position_bits",
-    "rectangle_of",
-]
+__all__ = ["BackwardSearch", "DistanceTable", "Rectangle", "position_bits", "rectangle_of"]
 
 
 def position_bits(rows: int, columns: int, num_boxes: int) -> int:

@@ -310,9 +310,7 @@ class _TheirLevels:
             while True:
                 try:
                     fixed, state, _ = generate_room(
-                        dim=self._dim,
-                        num_steps=int(1.7 * sum(self._dim)),
-                        num_boxes=self._boxes,
+                        dim=self._dim, num_steps=int(1.7 * sum(self._dim)), num_boxes=self._boxes
                     )
                     break
                 except (RuntimeError, RuntimeWarning):

@@ -134,11 +134,7 @@ class SokobanEngine(Engine):
             reward_K, solved_K, blocked_K (the action was blocked).
         """
         step = step_rooms(
-            self._cells,
-            self._start[index_K],
-            self._player[index_K],
-            action_K,
-            self._layout.stride,
+            self._cells, self._start[index_K], self._player[index_K], action_K, self._layout.stride
         )
         self._player[index_K] = step.player_K
         self._touched[index_K] = -1
@@ -192,8 +188,7 @@ class SokobanEngine(Engine):
         """
         layout = self._layout
         self._write(
-            index_K,
-            [raw if key == layout.key else layout.convert(raw, key) for key, raw in states],
+            index_K, [raw if key == layout.key else layout.convert(raw, key) for key, raw in states]
         )
 
     def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:

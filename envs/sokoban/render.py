@@ -208,9 +208,7 @@ def draw_tiles(tile_px: int = TILE_PX) -> NDArray[np.uint8]:
 
 
 def draw_rooms(
-    codes_KHW: NDArray[np.uint8],
-    style: Literal["tiles", "tiny"] = "tiles",
-    tile_px: int = TILE_PX,
+    codes_KHW: NDArray[np.uint8], style: Literal["tiles", "tiny"] = "tiles", tile_px: int = TILE_PX
 ) -> NDArray[np.uint8]:
     """Draw K rooms of equal size.
 

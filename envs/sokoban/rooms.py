@@ -170,16 +170,7 @@ class RoomLayout:
         places = [place[box] for box in boxes]
         places += [-1] * (self.max_boxes - len(boxes))
         return self._packed.pack(
-            cells,
-            *places,
-            place[player],
-            optimal,
-            on_target,
-            len(boxes),
-            touched,
-            height,
-            width,
-            0,
+            cells, *places, place[player], optimal, on_target, len(boxes), touched, height, width, 0
         )
 
 

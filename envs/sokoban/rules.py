@@ -85,12 +85,7 @@ def _rules() -> _Rules:
     blocked = np.zeros(shape, dtype=np.bool_)
     gained = np.zeros(shape, dtype=np.int64)
     leave = {PLAYER: FLOOR, PLAYER_ON_TARGET: TARGET}
-    enter = {
-        FLOOR: PLAYER,
-        TARGET: PLAYER_ON_TARGET,
-        BOX: PLAYER,
-        BOX_ON_TARGET: PLAYER_ON_TARGET,
-    }
+    enter = {FLOOR: PLAYER, TARGET: PLAYER_ON_TARGET, BOX: PLAYER, BOX_ON_TARGET: PLAYER_ON_TARGET}
     arrive = {FLOOR: BOX, TARGET: BOX_ON_TARGET}
     for at in np.ndindex(shape):
         move_only, standing, near, far = at[0], at[1] + PLAYER, at[2], at[3]
@@ -155,11 +150,7 @@ class RoomsStep(NamedTuple):
 
 
 def step_rooms(
-    cells: NDArray[np.uint8],
-    start_K: IntArray,
-    player_K: IntArray,
-    action_K: IntArray,
-    stride: int,
+    cells: NDArray[np.uint8], start_K: IntArray, player_K: IntArray, action_K: IntArray, stride: int
 ) -> RoomsStep:
     """Do one integer action in each of K rooms, in place.
 

@@ -28,14 +28,7 @@ from creditrl.envs.sokoban.generate import GeneratorConfig, generate
 from creditrl.envs.sokoban.level import Level
 from creditrl.envs.sokoban.levels import BOXOBAN_SIZE, LevelPack, read_levels
 from creditrl.envs.sokoban.stored import STORED_TIER, stored_level
-from creditrl.envs.tasks import (
-    SPLITS,
-    Coverage,
-    TaskSet,
-    data_home,
-    get_command,
-    where_to_look,
-)
+from creditrl.envs.tasks import SPLITS, Coverage, TaskSet, data_home, get_command, where_to_look
 from creditrl.errors import ConfigError, DataError, LevelError, UnknownNameError, did_you_mean
 from creditrl.files import files_below
 from creditrl.types import Task

@@ -37,11 +37,7 @@ _WORDS: Mapping[ActionKind, str] = {
     "non-verbal communication": "nonverbal",
     "action": "do",
 }
-_BARE: Mapping[str, Action] = {
-    "leave": Action("leave"),
-    "nothing": NOTHING,
-    "none": NOTHING,
-}
+_BARE: Mapping[str, Action] = {"leave": Action("leave"), "nothing": NOTHING, "none": NOTHING}
 _LINE = re.compile(rf"\s*({'|'.join(map(re.escape, _KINDS))})\s*:(.*)", re.IGNORECASE | re.DOTALL)
 _FENCE = re.compile(r"```(?:json)?\s*(\{.*\})\s*```", re.DOTALL)
 

@@ -75,12 +75,7 @@ def sotopia_contests(sizes: SotopiaSizes) -> list[Contest]:
             tail=True,
         ),
         Contest(
-            "reset",
-            "reset, gym.make",
-            "us",
-            "lower",
-            sides(lambda: _resets(sizes)),
-            tail=True,
+            "reset", "reset, gym.make", "us", "lower", sides(lambda: _resets(sizes)), tail=True
         ),
         *snapshot_contests(n, sizes.snapshots, lambda: _begun(sizes), _begun_single),
         Contest(

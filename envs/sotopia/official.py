@@ -27,12 +27,7 @@ from creditrl.envs.tasks import SPLITS, Coverage, data_home, get_command, where_
 from creditrl.errors import ConfigError, DataError, OutsideJSONError, require_one_of
 from creditrl.outside_json import MOST_FILE, read_json
 
-__all__ = [
-    "HARD_SCENARIOS",
-    "PI_SOURCE",
-    "official_combinations",
-    "official_home",
-]
+__all__ = ["HARD_SCENARIOS", "PI_SOURCE", "official_combinations", "official_home"]
 
 HARD_SCENARIOS = frozenset(
     (
@@ -127,9 +122,7 @@ def official_combinations(
 
 
 def combination_coverage(
-    split: str,
-    subset: str | None = None,
-    data_dir: str | os.PathLike[str] | None = None,
+    split: str, subset: str | None = None, data_dir: str | os.PathLike[str] | None = None
 ) -> Coverage:
     """Return how many of the published combinations are present; otherwise as for the combinations.
 

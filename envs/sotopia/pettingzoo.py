@@ -20,12 +20,7 @@ from gymnasium.utils import seeding
 from creditrl.envs.sotopia.action_text import ACTION_HINT
 from creditrl.envs.sotopia.dialogue import cut_by_limit
 from creditrl.envs.sotopia.engine import seat_of
-from creditrl.envs.sotopia.env import (
-    LONGEST_ACTION,
-    SotopiaConfig,
-    SotopiaEnv,
-    longest_observation,
-)
+from creditrl.envs.sotopia.env import LONGEST_ACTION, SotopiaConfig, SotopiaEnv, longest_observation
 from creditrl.envs.sotopia.meeting import Meeting
 from creditrl.envs.sotopia.verdict import Verdict, make_judge
 from creditrl.envs.spaces import UnicodeText, action_text, clean_text

@@ -17,14 +17,7 @@ from creditrl.envs.sotopia.dialogue import NOTHING, Action
 from creditrl.envs.sotopia.negotiator import candidates, found
 from creditrl.envs.sotopia.offers import NO_TALK, Talk, follow
 from creditrl.envs.sotopia.steps import lines, step_of
-from creditrl.envs.sotopia.terms import (
-    Deal,
-    FriendTerms,
-    ItemTerms,
-    PriceTerms,
-    SlotTerms,
-    Terms,
-)
+from creditrl.envs.sotopia.terms import Deal, FriendTerms, ItemTerms, PriceTerms, SlotTerms, Terms
 
 __all__ = ["compact", "sotopia_choices"]
 

@@ -86,11 +86,7 @@ class GeneratedTasks(MadeTasks):
     """
 
     def __init__(
-        self,
-        split: str,
-        config: HouseholdConfig | None = None,
-        *,
-        num_tasks: int | None = None,
+        self, split: str, config: HouseholdConfig | None = None, *, num_tasks: int | None = None
     ) -> None:
         if split not in SPLITS:
             raise ConfigError(

@@ -35,10 +35,7 @@ __all__ = ["Choice", "choices", "gazes", "possible"]
 
 
 def possible(
-    scene: Scene,
-    world: World,
-    profile: Profile = FIXED,
-    ids: Iterable[int] | None = None,
+    scene: Scene, world: World, profile: Profile = FIXED, ids: Iterable[int] | None = None
 ) -> list[Act]:
     """Return all possible actions on some nodes, in the order of :data:`ACTIONS`, then of ids.
 

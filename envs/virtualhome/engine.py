@@ -18,14 +18,7 @@ from numpy.typing import NDArray
 
 from creditrl.envs.base import Effect, Engine, View, object_column
 from creditrl.envs.virtualhome import spa
-from creditrl.envs.virtualhome.actions import (
-    Around,
-    Misread,
-    around,
-    lexicon,
-    read_action,
-    say,
-)
+from creditrl.envs.virtualhome.actions import Around, Misread, around, lexicon, read_action, say
 from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.choices import choices, gazes
 from creditrl.envs.virtualhome.goals import checks
@@ -57,13 +50,7 @@ from creditrl.envs.virtualhome.problem import Household, HouseholdSource
 from creditrl.envs.virtualhome.profiles import Profile
 from creditrl.envs.virtualhome.render import PICTURE_SIZE, draw_map
 from creditrl.envs.virtualhome.rules import perform
-from creditrl.envs.virtualhome.text import (
-    NOTHING_HAPPENS,
-    describe,
-    near,
-    picture,
-    task_text,
-)
+from creditrl.envs.virtualhome.text import NOTHING_HAPPENS, describe, near, picture, task_text
 from creditrl.envs.virtualhome.turn import Turn, glance
 from creditrl.errors import ConfigError, DataError, SnapshotError
 from creditrl.types import IntArray, StateSource, Task

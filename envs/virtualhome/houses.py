@@ -15,14 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from creditrl.envs.dice import Dice
-from creditrl.envs.virtualhome.floorplans import (
-    HEIGHT,
-    Box,
-    FloorPlan,
-    Window,
-    dice_of,
-    floor_plan,
-)
+from creditrl.envs.virtualhome.floorplans import HEIGHT, Box, FloorPlan, Window, dice_of, floor_plan
 from creditrl.envs.virtualhome.graph import (
     BETWEEN,
     CLOSE,
@@ -643,10 +636,7 @@ def day_scene(made: House, day: int) -> tuple[Scene, World]:
     first = character + body + 1
     start = dice.below(rooms)
     pieces = [*made.pieces, *lying]
-    ids = [
-        *range(rooms + 1, character),
-        *range(first, first + len(lying)),
-    ]
+    ids = [*range(rooms + 1, character), *range(first, first + len(lying))]
     nodes = [
         _node(r + 1, room.kind, "Rooms", frozenset(), ()) for r, room in enumerate(made.plan.rooms)
     ]
@@ -672,11 +662,7 @@ def day_scene(made: House, day: int) -> tuple[Scene, World]:
 
 
 def _node(
-    id: int,
-    name: str,
-    category: str,
-    properties: frozenset[str],
-    states: Sequence[str],
+    id: int, name: str, category: str, properties: frozenset[str], states: Sequence[str]
 ) -> Node:
     return Node(id, name, category, properties, states, f"builtin_{name}", None)
 

@@ -32,14 +32,7 @@ from types import MappingProxyType
 from typing import Any
 
 from creditrl._version import __version__
-from creditrl.envs.tasks import (
-    SPLITS,
-    Coverage,
-    TaskList,
-    data_home,
-    get_command,
-    meant_folder,
-)
+from creditrl.envs.tasks import SPLITS, Coverage, TaskList, data_home, get_command, meant_folder
 from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.goals import PHYSICAL, Edge, Goal, goal_between
 from creditrl.envs.virtualhome.graph import RELATIONS, STATES, GraphDict, GraphError, Scene, World
@@ -100,10 +93,7 @@ class OfficialTasks(TaskList):
     """
 
     def __init__(
-        self,
-        tasks: Sequence[Task],
-        left_out: Mapping[str, str],
-        coverage: Coverage | None = None,
+        self, tasks: Sequence[Task], left_out: Mapping[str, str], coverage: Coverage | None = None
     ) -> None:
         super().__init__(tasks, coverage)
         self.left_out = dict(left_out)

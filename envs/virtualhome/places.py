@@ -12,15 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, sqrt
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from creditrl.envs.virtualhome.graph import (
-    CLOSE,
-    INSIDE,
-    ON,
-    STATES,
-    Scene,
-    World,
-    bits,
-)
+from creditrl.envs.virtualhome.graph import CLOSE, INSIDE, ON, STATES, Scene, World, bits
 from creditrl.envs.virtualhome.turn import room_of
 
 __all__ = ["SHELL", "Boxes", "How", "Place", "places"]

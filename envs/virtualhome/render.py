@@ -95,11 +95,7 @@ class Plan:
 
 
 def map_plan(
-    scene: Scene,
-    world: World,
-    size: tuple[int, int] = PICTURE_SIZE,
-    *,
-    boxes: Boxes | None = None,
+    scene: Scene, world: World, size: tuple[int, int] = PICTURE_SIZE, *, boxes: Boxes | None = None
 ) -> Plan:
     """Return where :func:`draw_map` draws things, for who wants to mark or name them.
 

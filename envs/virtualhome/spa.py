@@ -96,9 +96,7 @@ class SpaRead(NamedTuple):
 # -- the start -----------------------------------------------------------------------------------
 
 
-def drop_mutual(
-    edges: Iterable[tuple[int, str, int]],
-) -> list[tuple[int, str, int]]:
+def drop_mutual(edges: Iterable[tuple[int, str, int]]) -> list[tuple[int, str, int]]:
     """Return the edges that SPA plays with.
 
     An edge goes where the way back is an edge INSIDE, and that one goes too. Upstream removes from

@@ -51,18 +51,9 @@ __all__ = [
     "shut_away",
 ]
 
-(
-    CLOSED,
-    OPEN,
-    SWITCHED_ON,
-    SWITCHED_OFF,
-    SITTING,
-    DIRTY,
-    CLEAN,
-    LYING,
-    PLUGGED_IN,
-    PLUGGED_OUT,
-) = range(len(STATES))
+(CLOSED, OPEN, SWITCHED_ON, SWITCHED_OFF, SITTING, DIRTY, CLEAN, LYING, PLUGGED_IN, PLUGGED_OUT) = (
+    range(len(STATES))
+)
 """Places in :data:`creditrl.envs.virtualhome.graph.STATES`."""
 
 _SIT_ON = {"couch": 4, "bed": 4, "loveseat": 2, "sofa": 4, "pianobench": 2, "bench": 2}

@@ -24,13 +24,7 @@ from creditrl.envs.dice import Dice
 from creditrl.envs.tasks import SPLITS, TaskSet
 from creditrl.envs.webshop.catalogue import MemoryCatalogue, document_text
 from creditrl.envs.webshop.generate import builtin_products, builtin_requests, kind_of
-from creditrl.envs.webshop.goals import (
-    Goal,
-    GoalCounts,
-    HumanGoals,
-    SyntheticGoals,
-    shuffled,
-)
+from creditrl.envs.webshop.goals import Goal, GoalCounts, HumanGoals, SyntheticGoals, shuffled
 from creditrl.envs.webshop.product import Product
 from creditrl.envs.webshop.search import Index
 from creditrl.envs.webshop.shop import Shop

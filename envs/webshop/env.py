@@ -14,12 +14,7 @@ from creditrl.envs.tasks import SPLITS, TaskSet
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.envs.webshop.builtin import GOAL_KINDS, BuiltinGoals, builtin_shop
 from creditrl.envs.webshop.chromium import find_programs
-from creditrl.envs.webshop.engine import (
-    LONGEST_ACTION,
-    ObservationMode,
-    RewardKind,
-    WebShopEngine,
-)
+from creditrl.envs.webshop.engine import LONGEST_ACTION, ObservationMode, RewardKind, WebShopEngine
 from creditrl.envs.webshop.official import GOALS, load_official, official_tasks
 from creditrl.envs.webshop.pages import Compat, Rules
 from creditrl.envs.webshop.shop import Shop

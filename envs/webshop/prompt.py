@@ -103,9 +103,7 @@ _EXAMPLE = Example(
             _ITEM,
         ),
         ExampleTurn(
-            "White is chosen. Six inches wide means the size 6 inch.",
-            "click[6 inch]",
-            _ITEM,
+            "White is chosen. Six inches wide means the size 6 inch.", "click[6 inch]", _ITEM
         ),
         ExampleTurn(
             "Kind, price, color and size are all as they should be, so I buy it.",

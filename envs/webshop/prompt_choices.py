@@ -11,15 +11,7 @@ chosen one. Reviews (there are none) and pages already read are left out.
 from __future__ import annotations
 
 from creditrl.envs.prompt import Ask
-from creditrl.envs.webshop.prompt_goal import (
-    Wanted,
-    fits,
-    likeness,
-    met,
-    queries,
-    read_goal,
-    stems,
-)
+from creditrl.envs.webshop.prompt_goal import Wanted, fits, likeness, met, queries, read_goal, stems
 from creditrl.envs.webshop.prompt_pages import READABLE, Memory, Seen, recall, show
 
 __all__ = ["choices", "count_lacking", "count_missing", "to_open", "worth_choosing"]

@@ -180,11 +180,7 @@ def _categories(of: Product | Goal) -> set[str]:
 
 
 def _attributes_met(product: Product, goal: Goal, compat: Compat) -> int:
-    texts = (
-        product.title.lower(),
-        " ".join(product.bullets).lower(),
-        product.description.lower(),
-    )
+    texts = (product.title.lower(), " ".join(product.bullets).lower(), product.description.lower())
     return sum(
         any(_alike(own, wanted, compat) for own in product.attributes)
         or any(wanted in text for text in texts)
