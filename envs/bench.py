@@ -6,6 +6,9 @@ The common ones are walks, snapshots, and the memory of a further copy.
 from __future__ import annotations
 
 import gc
+import json
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -24,6 +27,7 @@ from creditrl.measure import Contest, Round, Side, cpu_seconds
 from creditrl.types import Task
 
 __all__ = [
+    "ENDLESS",
     "Comparison",
     "Conformance",
     "EnvBench",
@@ -32,14 +36,25 @@ __all__ = [
     "Script",
     "any_of",
     "contest_sides",
+    "draws_round",
     "fresh_contests",
+    "fresh_process",
+    "make_groups",
+    "make_single",
+    "make_vector",
     "memory_round",
+    "per_second",
     "reset_round",
     "snapshot_contests",
+    "steps_round",
+    "task_snapshot_contests",
     "vector_walk_round",
     "walk_round",
 ]
 
+
+ENDLESS = 1_000_000
+"""A turn limit that no measurement reaches."""
 
 Script: TypeAlias = Callable[
     [TextEnv[Any], np.random.Generator], Generator[str | None, dict[str, Any], None]
@@ -139,6 +154,70 @@ def contest_sides(
     if theirs is not None and installed:
         return {"ours": ours, "theirs": theirs}
     return {"ours": ours}
+
+
+def make_single(env_id: str, **options: Any) -> gym.Env[Any, Any]:
+    """Return an environment as measured, without Gymnasium's checker."""
+    return gym.make(env_id, disable_env_checker=True, **options)
+
+
+def make_vector(env_id: str, **options: Any) -> TextVectorEnv:
+    """Return a vector environment."""
+    venv = gym.make_vec(env_id, **options)
+    assert isinstance(venv, TextVectorEnv)
+    return venv
+
+
+def make_groups(
+    env_id: str, tasks: Sequence[Task], copies: int, group: int
+) -> tuple[TextVectorEnv, list[Task]]:
+    """Return a vector environment without end, and a task for each of its groups."""
+    venv = make_vector(env_id, num_envs=copies, group_size=group, max_turns=ENDLESS)
+    return venv, [tasks[g % len(tasks)] for g in range(venv.num_groups)]
+
+
+def per_second(times_us: Round) -> Round:
+    """Return a round of steps per second, given one of microseconds per step."""
+
+    def measure() -> list[float]:
+        found = times_us()
+        return [1e6 * len(found) / sum(found)]
+
+    return measure
+
+
+def fresh_process(code: str, *arguments: str) -> Any:
+    """Return what a program, in a process of its own, prints as its last line of JSON."""
+    command = [sys.executable, "-P", "-c", code, *arguments]
+    told = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(told.stdout.splitlines()[-1])
+
+
+def steps_round(
+    env: gym.Env[Any, Any], steps: int, choose: Callable[[Mapping[str, Any]], str]
+) -> Round:
+    """Return a round of episodes one after the other: CPU time of every step, in us."""
+    env.reset(seed=0)
+
+    def measure() -> list[float]:
+        times = []
+        _, info = env.reset()
+        for _ in range(steps):
+            action = choose(info)
+            start = time.process_time()
+            *_, terminated, truncated, info = env.step(action)
+            times.append(1e6 * (time.process_time() - start))
+            if terminated or truncated:
+                _, info = env.reset()
+        return times
+
+    return measure
+
+
+def draws_round(env: gym.Env[Any, Any], times: int) -> Round:
+    """Return the microseconds of each reset, which draws a task."""
+    env.reset(seed=0)
+    return lambda: [1e6 * cpu_seconds(env.reset) for _ in range(times)]
 
 
 def walk_round(env: gym.Env[Any, Any], tasks: Callable[[], Sequence[Task]], steps: int) -> Round:
@@ -280,8 +359,7 @@ def fresh_contests(
     walks: list[_FreshWalk] = []
 
     def play() -> Round:
-        venv = gym.make_vec(env_id, num_envs=copies, **options)
-        assert isinstance(venv, TextVectorEnv)
+        venv = make_vector(env_id, num_envs=copies, **options)
         walks.append(_FreshWalk(venv, steps, choose))
         return walks[-1].play
 
@@ -336,18 +414,35 @@ def snapshot_contests(
     ]
 
 
-def memory_round(env_id: str, task: Task, copies: int, max_turns: int) -> Round:
+def task_snapshot_contests(
+    env_id: str, tasks: Sequence[Task], copies: int, group: int, snapshots: int
+) -> list[Contest]:
+    """Return :func:`snapshot_contests` at the start of these tasks."""
+
+    def begun() -> TextVectorEnv:
+        venv, groups = make_groups(env_id, tasks, copies, group)
+        venv.reset(seed=0, options={"task": groups})
+        return venv
+
+    def begun_single() -> gym.Env[Any, Any]:
+        env = make_single(env_id, max_turns=ENDLESS)
+        env.reset(options={"task": tasks[0]})
+        return env
+
+    return snapshot_contests(copies, snapshots, begun, begun_single)
+
+
+def memory_round(env_id: str, task: Task, copies: int) -> Round:
     """Compare Python's memory for one copy and for more, each after a few steps."""
 
     def held(count: int) -> int:
         gc.collect()
         tracemalloc.start()
-        venv = gym.make_vec(env_id, num_envs=count, group_size=count, max_turns=max_turns)
+        venv = make_vector(env_id, num_envs=count, group_size=count, max_turns=ENDLESS)
         _, info = venv.reset(seed=0, options={"task": [task]})
         rng = np.random.default_rng(0)
         for _ in range(10):
-            listed = info["admissible_actions"]
-            *_, info = venv.step([some[int(rng.integers(len(some)))] for some in listed])
+            *_, info = venv.step([any_of(rng, some) for some in info["admissible_actions"]])
         gc.collect()
         size = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()

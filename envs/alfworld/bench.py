@@ -16,7 +16,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from creditrl.envs.alfworld.bench_games import GameRow, find_games
@@ -26,18 +25,21 @@ from creditrl.envs.alfworld.pddl import read_problem
 from creditrl.envs.alfworld.problem import GameSource
 from creditrl.envs.alfworld.tw_pddl import game_data
 from creditrl.envs.bench import (
+    ENDLESS,
     EnvBench,
     Games,
     any_of,
     contest_sides,
     fresh_contests,
+    make_groups,
+    make_single,
     memory_round,
+    per_second,
     reset_round,
-    snapshot_contests,
+    task_snapshot_contests,
     vector_walk_round,
     walk_round,
 )
-from creditrl.envs.vector import TextVectorEnv
 from creditrl.measure import Contest, Round, cpu_seconds, importable
 from creditrl.types import Task
 
@@ -46,8 +48,6 @@ __all__ = ["BENCH", "ALFWorldSizes", "alfworld_contests", "alfworld_games"]
 ENV_ID = "CreditRL/ALFWorld-v0"
 REFERENCE = "textworld"
 """Import name of the upstream package."""
-_ENDLESS = 1_000_000
-"""A turn limit that no measurement reaches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def alfworld_contests(sizes: ALFWorldSizes) -> list[Contest]:
             "higher",
             sides(
                 lambda: _vector(tasks, sizes),
-                lambda: _per_second(_their_steps(their_tasks, sizes.their_steps)),
+                lambda: per_second(_their_steps(their_tasks, sizes.their_steps)),
             ),
             target=10_000.0,
         ),
@@ -147,16 +147,14 @@ def alfworld_contests(sizes: ALFWorldSizes) -> list[Contest]:
             target=50.0,
             tail=True,
         ),
-        *snapshot_contests(
-            n, sizes.snapshots, lambda: _begun(tasks, sizes), lambda: _begun_single(tasks[0])
-        ),
+        *task_snapshot_contests(ENV_ID, tasks, n, sizes.group, sizes.snapshots),
         Contest(
             "memory",
             "memory of one more copy of a game that is played already",
             "kB",
             "lower",
             sides(
-                lambda: memory_round(ENV_ID, tasks[0], sizes.memory_copies, _ENDLESS),
+                lambda: memory_round(ENV_ID, tasks[0], sizes.memory_copies),
                 lambda: _their_memory(tasks[0], sizes.their_memory_copies),
             ),
             target=100.0,
@@ -191,23 +189,15 @@ def _fresh(task: Task) -> Task:
     return Task(task.id, task.type, task.split, task.index, data=_Fresh(task.data, next(_numbers)))
 
 
-def _make() -> gym.Env[Any, Any]:
-    return gym.make(ENV_ID, max_turns=_ENDLESS, disable_env_checker=True)
+_make = partial(make_single, ENV_ID, max_turns=ENDLESS)
 
 
 def _steps(tasks: tuple[Task, ...], steps: int) -> Round:
     return walk_round(_make(), lambda: [_fresh(task) for task in tasks], steps)
 
 
-def _venv(tasks: tuple[Task, ...], sizes: ALFWorldSizes) -> tuple[TextVectorEnv, list[Task]]:
-    """Return an environment and a task for each of its groups."""
-    venv = gym.make_vec(ENV_ID, num_envs=sizes.copies, group_size=sizes.group, max_turns=_ENDLESS)
-    assert isinstance(venv, TextVectorEnv)
-    return venv, [tasks[g % len(tasks)] for g in range(venv.num_groups)]
-
-
 def _vector(tasks: tuple[Task, ...], sizes: ALFWorldSizes) -> Round:
-    venv, groups = _venv(tasks, sizes)
+    venv, groups = make_groups(ENV_ID, tasks, sizes.copies, sizes.group)
     return vector_walk_round(venv, lambda: [_fresh(t) for t in groups], sizes.vector_steps)
 
 
@@ -266,18 +256,6 @@ def _cache(folder: Path) -> Iterator[None]:
             os.environ["CREDITRL_CACHE"] = before
 
 
-def _begun(tasks: tuple[Task, ...], sizes: ALFWorldSizes) -> TextVectorEnv:
-    venv, groups = _venv(tasks, sizes)
-    venv.reset(seed=0, options={"task": groups})
-    return venv
-
-
-def _begun_single(task: Task) -> gym.Env[Any, Any]:
-    env = _make()
-    env.reset(options={"task": task})
-    return env
-
-
 # -- theirs --------------------------------------------------------------------------------------
 
 
@@ -317,14 +295,6 @@ def _their_steps(tasks: tuple[Task, ...], steps: int) -> Round:
                 if done:
                     break
         return times
-
-    return measure
-
-
-def _per_second(times_us: Round) -> Round:
-    def measure() -> list[float]:
-        found = times_us()
-        return [1e6 * len(found) / sum(found)]
 
     return measure
 

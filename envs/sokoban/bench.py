@@ -13,7 +13,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from creditrl.envs.bench import EnvBench, contest_sides, fresh_contests, snapshot_contests
+from creditrl.envs.bench import (
+    ENDLESS,
+    EnvBench,
+    contest_sides,
+    fresh_contests,
+    make_single,
+    make_vector,
+    snapshot_contests,
+)
 from creditrl.envs.sokoban.engine import SokobanEngine
 from creditrl.envs.sokoban.rooms import room_level
 from creditrl.envs.sokoban.solver import solve
@@ -26,8 +34,6 @@ __all__ = ["BENCH", "SokobanSizes", "sokoban_contests"]
 ENV_ID = "CreditRL/VisualSokoban-v0"
 REFERENCE = "gym_sokoban"
 """Import name of the upstream package."""
-_ENDLESS = 1_000_000
-"""A turn limit that no measurement reaches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +173,7 @@ def _engine(sizes: SokobanSizes) -> Round:
 
 
 def _vector(sizes: SokobanSizes, steps: int, **options: Any) -> Round:
-    venv = _make_vector(sizes.copies, **options)
+    venv = make_vector(ENV_ID, num_envs=sizes.copies, max_turns=ENDLESS, **options)
     rng = np.random.default_rng(0)
     words = np.array(["up", "down", "left", "right"], dtype=object)
 
@@ -191,7 +197,7 @@ def _vector(sizes: SokobanSizes, steps: int, **options: Any) -> Round:
 
 
 def _single(sizes: SokobanSizes) -> Round:
-    env = gym.make(ENV_ID, max_turns=_ENDLESS, disable_env_checker=True)
+    env = make_single(ENV_ID, max_turns=ENDLESS)
     rng = np.random.default_rng(0)
     words = ("up", "down", "left", "right")
 
@@ -210,13 +216,13 @@ def _single(sizes: SokobanSizes) -> Round:
 
 
 def _begun(sizes: SokobanSizes) -> TextVectorEnv:
-    venv = _make_vector(sizes.copies)
+    venv = make_vector(ENV_ID, num_envs=sizes.copies, max_turns=ENDLESS)
     venv.reset(seed=0)
     return venv
 
 
 def _begun_single() -> gym.Env[Any, Any]:
-    env = gym.make(ENV_ID, disable_env_checker=True)
+    env = make_single(ENV_ID)
     env.reset(seed=0)
     return env
 
@@ -252,12 +258,6 @@ class _Levels:
         return self._moves
 
 
-def _make_vector(copies: int, **options: Any) -> TextVectorEnv:
-    venv = gym.make_vec(ENV_ID, num_envs=copies, max_turns=_ENDLESS, **options)
-    assert isinstance(venv, TextVectorEnv)
-    return venv
-
-
 def _optimal(level: Any) -> float:
     solution = solve(level)
     return float(len(solution.moves)) if solution.status == "solved" else float("nan")
@@ -273,7 +273,7 @@ def _their_steps(sizes: SokobanSizes, mode: str | None) -> Round:
         from gym_sokoban.envs.sokoban_env import SokobanEnv
     random.seed(0)
     np.random.seed(0)
-    env = SokobanEnv(dim_room=(6, 6), num_boxes=1, max_steps=_ENDLESS)
+    env = SokobanEnv(dim_room=(6, 6), num_boxes=1, max_steps=ENDLESS)
     steps = sizes.their_rgb_steps if mode == "rgb_array" else sizes.their_steps
     actions = np.random.default_rng(0).integers(1, 9, size=steps).tolist()
     if mode is None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +12,17 @@ from typing import Any
 
 import gymnasium as gym
 
-from creditrl.envs.bench import EnvBench, contest_sides, fresh_contests, snapshot_contests
+from creditrl.envs.bench import (
+    EnvBench,
+    contest_sides,
+    draws_round,
+    fresh_contests,
+    fresh_process,
+    make_single,
+    make_vector,
+    snapshot_contests,
+    steps_round,
+)
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.measure import Contest, Round, cpu_seconds
 
@@ -71,11 +78,16 @@ def sotopia_contests(sizes: SotopiaSizes) -> list[Contest]:
             "step, gym.make: one's turn and the partner's answer",
             "us",
             "lower",
-            sides(lambda: _steps(sizes)),
+            sides(lambda: steps_round(make_single(ENV_ID), sizes.single_steps, lambda _: _SAID)),
             tail=True,
         ),
         Contest(
-            "reset", "reset, gym.make", "us", "lower", sides(lambda: _resets(sizes)), tail=True
+            "reset",
+            "reset, gym.make",
+            "us",
+            "lower",
+            sides(lambda: draws_round(make_single(ENV_ID), sizes.resets)),
+            tail=True,
         ),
         *snapshot_contests(n, sizes.snapshots, lambda: _begun(sizes), _begun_single),
         Contest(
@@ -99,18 +111,8 @@ def sotopia_contests(sizes: SotopiaSizes) -> list[Contest]:
 # -- ours ----------------------------------------------------------------------------------------
 
 
-def _make() -> gym.Env[Any, Any]:
-    return gym.make(ENV_ID, disable_env_checker=True)
-
-
-def _venv(sizes: SotopiaSizes) -> TextVectorEnv:
-    venv = gym.make_vec(ENV_ID, num_envs=sizes.copies)
-    assert isinstance(venv, TextVectorEnv)
-    return venv
-
-
 def _vector(sizes: SotopiaSizes) -> Round:
-    venv = _venv(sizes)
+    venv = make_vector(ENV_ID, num_envs=sizes.copies)
     actions = [_SAID] * sizes.copies
     seeds = iter(range(1_000_000))
 
@@ -131,39 +133,15 @@ def _vector(sizes: SotopiaSizes) -> Round:
     return measure
 
 
-def _steps(sizes: SotopiaSizes) -> Round:
-    env = _make()
-    env.reset(seed=0)
-
-    def measure() -> list[float]:
-        times = []
-        env.reset()
-        for _ in range(sizes.single_steps):
-            start = time.process_time()
-            *_, terminated, truncated, _ = env.step(_SAID)
-            times.append(1e6 * (time.process_time() - start))
-            if terminated or truncated:
-                env.reset()
-        return times
-
-    return measure
-
-
-def _resets(sizes: SotopiaSizes) -> Round:
-    env = _make()
-    env.reset(seed=0)
-    return lambda: [1e6 * cpu_seconds(env.reset) for _ in range(sizes.resets)]
-
-
 def _begun(sizes: SotopiaSizes) -> TextVectorEnv:
-    venv = _venv(sizes)
+    venv = make_vector(ENV_ID, num_envs=sizes.copies)
     venv.reset(seed=0)
     venv.step([_SAID] * sizes.copies)
     return venv
 
 
 def _begun_single() -> gym.Env[Any, Any]:
-    env = _make()
+    env = make_single(ENV_ID)
     env.reset(seed=0)
     env.step(_SAID)
     return env
@@ -186,17 +164,7 @@ print(json.dumps([1e3 * spent, weighs]))
 
 def _fresh(module: str, which: int) -> Round:
     """Return milliseconds (0) or megabytes (1) after an import in a separate process."""
-
-    def measure() -> list[float]:
-        told = subprocess.run(
-            [sys.executable, "-P", "-c", _IN_A_FRESH_PROCESS, module],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return [float(json.loads(told.stdout.splitlines()[-1])[which])]
-
-    return measure
+    return lambda: [float(fresh_process(_IN_A_FRESH_PROCESS, module)[which])]
 
 
 # -- theirs --------------------------------------------------------------------------------------

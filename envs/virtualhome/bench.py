@@ -10,21 +10,23 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from creditrl.envs.bench import (
+    ENDLESS,
     EnvBench,
     any_of,
     contest_sides,
     fresh_contests,
+    make_groups,
+    make_single,
     memory_round,
+    per_second,
     reset_round,
-    snapshot_contests,
+    task_snapshot_contests,
     vector_walk_round,
     walk_round,
 )
-from creditrl.envs.vector import TextVectorEnv
 from creditrl.envs.virtualhome.actions import say
 from creditrl.envs.virtualhome.bench_spa import SpaEpisode, load_spa
 from creditrl.envs.virtualhome.bench_upstream import Upstream, load_upstream
@@ -47,8 +49,6 @@ HOW = (
     "SPA-RL-Agent on PYTHONPATH, and pip install parse"
 )
 """How to get upstream's simulator, and SPA's environment on top of it."""
-_ENDLESS = 1_000_000
-"""A turn limit that no measurement reaches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def virtualhome_contests(sizes: VirtualHomeSizes) -> list[Contest]:
             f"a step of {n} copies in groups of {sizes.group}, per copy (theirs: SPA's, one copy)",
             "steps/s",
             "higher",
-            sides(lambda: _vector(tasks, sizes), lambda: _per_second(_their_steps(few))),
+            sides(lambda: _vector(tasks, sizes), lambda: per_second(_their_steps(few))),
             target=12_000.0,
         ),
         Contest(
@@ -137,15 +137,13 @@ def virtualhome_contests(sizes: VirtualHomeSizes) -> list[Contest]:
             target=2.0,
             tail=True,
         ),
-        *snapshot_contests(
-            n, sizes.snapshots, lambda: _begun(tasks, sizes), lambda: _begun_single(tasks[0])
-        ),
+        *task_snapshot_contests(ENV_ID, tasks, n, sizes.group, sizes.snapshots),
         Contest(
             "memory",
             "memory of one more copy of a task that is played already",
             "kB",
             "lower",
-            sides(lambda: memory_round(ENV_ID, tasks[0], sizes.memory_copies, _ENDLESS)),
+            sides(lambda: memory_round(ENV_ID, tasks[0], sizes.memory_copies)),
             target=200.0,
         ),
     ]
@@ -161,8 +159,7 @@ def _tasks(count: int) -> tuple[Task, ...]:
     return tuple(tasks.task(i * 397 % len(tasks)) for i in range(count))
 
 
-def _make(**options: Any) -> gym.Env[Any, Any]:
-    return gym.make(ENV_ID, max_turns=_ENDLESS, disable_env_checker=True, **options)
+_make = partial(make_single, ENV_ID, max_turns=ENDLESS)
 
 
 def _rules(tasks: tuple[Task, ...]) -> Round:
@@ -206,28 +203,9 @@ def _steps(tasks: tuple[Task, ...], steps: int, **options: Any) -> Round:
     return walk_round(_make(**options), lambda: tasks, steps)
 
 
-def _venv(tasks: tuple[Task, ...], sizes: VirtualHomeSizes) -> tuple[TextVectorEnv, list[Task]]:
-    """Return an environment and a task for each of its groups."""
-    venv = gym.make_vec(ENV_ID, num_envs=sizes.copies, group_size=sizes.group, max_turns=_ENDLESS)
-    assert isinstance(venv, TextVectorEnv)
-    return venv, [tasks[g % len(tasks)] for g in range(venv.num_groups)]
-
-
 def _vector(tasks: tuple[Task, ...], sizes: VirtualHomeSizes) -> Round:
-    venv, groups = _venv(tasks, sizes)
+    venv, groups = make_groups(ENV_ID, tasks, sizes.copies, sizes.group)
     return vector_walk_round(venv, lambda: groups, sizes.vector_steps)
-
-
-def _begun(tasks: tuple[Task, ...], sizes: VirtualHomeSizes) -> TextVectorEnv:
-    venv, groups = _venv(tasks, sizes)
-    venv.reset(seed=0, options={"task": groups})
-    return venv
-
-
-def _begun_single(task: Task) -> gym.Env[Any, Any]:
-    env = _make()
-    env.reset(options={"task": task})
-    return env
 
 
 # -- theirs --------------------------------------------------------------------------------------
@@ -284,7 +262,7 @@ def _episode(home: Household) -> tuple[SpaEpisode, list[str]]:
         world = perform(home.scene, world, act, FIXED).world
     graph = home.world.graph(home.scene)
     episode = SpaEpisode(
-        _spa(), graph, home.title, home.description, home.goal, home.names, max_steps=_ENDLESS
+        _spa(), graph, home.title, home.description, home.goal, home.names, max_steps=ENDLESS
     )
     return episode, words
 
@@ -298,14 +276,6 @@ def _their_steps(tasks: tuple[Task, ...]) -> Round:
             episode, words = _episode(home)
             times += [1e6 * cpu_seconds(partial(episode.step, action)) for action in words]
         return times
-
-    return measure
-
-
-def _per_second(times_us: Round) -> Round:
-    def measure() -> list[float]:
-        found = times_us()
-        return [1e6 * len(found) / sum(found)]
 
     return measure
 

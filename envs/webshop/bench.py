@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import json
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,19 @@ import gymnasium as gym
 import numpy as np
 
 from creditrl._origin import install_command
-from creditrl.envs.bench import EnvBench, any_of, contest_sides, fresh_contests, snapshot_contests
+from creditrl.envs.bench import (
+    EnvBench,
+    any_of,
+    contest_sides,
+    draws_round,
+    fresh_contests,
+    fresh_process,
+    make_single,
+    make_vector,
+    per_second,
+    snapshot_contests,
+    steps_round,
+)
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.envs.webshop.bench_upstream import Upstream
 from creditrl.envs.webshop.builtin import BuiltinGoals, builtin_shop
@@ -77,7 +88,7 @@ def webshop_contests(sizes: WebShopSizes) -> list[Contest]:
             f"random walk of {n} copies in groups of {sizes.group}, resets included (theirs: one)",
             "steps/s",
             "higher",
-            sides(lambda: _vector(sizes), lambda: _per_second(_their_steps(sizes))),
+            sides(lambda: _vector(sizes), lambda: per_second(_their_steps(sizes))),
             target=5_000.0,
         ),
         Contest(
@@ -94,7 +105,7 @@ def webshop_contests(sizes: WebShopSizes) -> list[Contest]:
             "reset, gym.make",
             "us",
             "lower",
-            sides(lambda: _resets(sizes), lambda: _their_resets(sizes)),
+            sides(lambda: draws_round(_make(sizes), sizes.resets), lambda: _their_resets(sizes)),
             tail=True,
         ),
         *snapshot_contests(n, sizes.snapshots, lambda: _begun(sizes), lambda: _begun_single(sizes)),
@@ -148,35 +159,22 @@ def _click(rng: np.random.Generator, info: Mapping[str, Any], copy: int) -> str:
 
 
 def _make(sizes: WebShopSizes) -> gym.Env[Any, Any]:
-    return gym.make(ENV_ID, num_products=sizes.num_products, disable_env_checker=True)
+    return make_single(ENV_ID, num_products=sizes.num_products)
 
 
 def _steps(sizes: WebShopSizes) -> Round:
-    env = _make(sizes)
-    env.reset(seed=0)
     rng = random.Random(0)
 
-    def measure() -> list[float]:
-        times = []
-        _, info = env.reset()
-        for _ in range(sizes.single_steps):
-            action = _action(rng, info["page"], info["goal"], info["admissible_actions"])
-            start = time.process_time()
-            *_, terminated, truncated, info = env.step(action)
-            times.append(1e6 * (time.process_time() - start))
-            if terminated or truncated:
-                _, info = env.reset()
-        return times
+    def choose(info: Mapping[str, Any]) -> str:
+        return _action(rng, info["page"], info["goal"], info["admissible_actions"])
 
-    return measure
+    return steps_round(_make(sizes), sizes.single_steps, choose)
 
 
 def _venv(sizes: WebShopSizes) -> TextVectorEnv:
-    venv = gym.make_vec(
+    return make_vector(
         ENV_ID, num_envs=sizes.copies, group_size=sizes.group, num_products=sizes.num_products
     )
-    assert isinstance(venv, TextVectorEnv)
-    return venv
 
 
 def _walk(venv: TextVectorEnv, info: dict[str, Any], steps: int, seed: int) -> tuple[int, float]:
@@ -223,12 +221,6 @@ def _searches(sizes: WebShopSizes) -> Round:
         return [1e3 * cpu_seconds(partial(index.search, query)) for query in queries]
 
     return measure
-
-
-def _resets(sizes: WebShopSizes) -> Round:
-    env = _make(sizes)
-    env.reset(seed=0)
-    return lambda: [1e6 * cpu_seconds(env.reset) for _ in range(sizes.resets)]
 
 
 def _begun(sizes: WebShopSizes) -> TextVectorEnv:
@@ -282,17 +274,7 @@ def _fresh(sizes: WebShopSizes, what: str) -> Round:
     given = json.dumps(
         {name: getattr(sizes, name) for name in ("num_products", "copies", "group", "fresh_steps")}
     )
-
-    def measure() -> list[float]:
-        told = subprocess.run(
-            [sys.executable, "-P", "-c", _IN_A_FRESH_PROCESS, given],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return [float(json.loads(told.stdout)[what])]
-
-    return measure
+    return lambda: [float(fresh_process(_IN_A_FRESH_PROCESS, given)[what])]
 
 
 # -- theirs --------------------------------------------------------------------------------------
@@ -338,14 +320,6 @@ def _their_resets(sizes: WebShopSizes) -> Round:
     return lambda: [
         1e6 * cpu_seconds(lambda: env.reset(session=sessions.randrange(1000))) for _ in range(20)
     ]
-
-
-def _per_second(times_us: Round) -> Round:
-    def measure() -> list[float]:
-        found = times_us()
-        return [1e6 * len(found) / sum(found)]
-
-    return measure
 
 
 _TINY = WebShopSizes(
