@@ -11,12 +11,13 @@ import operator
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Dict, Space
 from numpy.typing import NDArray
 
@@ -33,6 +34,7 @@ __all__ = [
     "Engine",
     "EnvParts",
     "Frame",
+    "LiveSpec",
     "TextEnv",
     "UnicodeText",
     "View",
@@ -122,6 +124,10 @@ class Engine(ABC):
     retry_helps: bool = False
     """Whether a failed episode may succeed when played again from its start, because it depends on
     an outside service that may recover."""
+
+    live: bool = False
+    """Whether answers come from outside (a model, a simulator), so that equal actions may give
+    other episodes; the environment's spec then says ``nondeterministic``."""
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs
@@ -471,7 +477,25 @@ class EnvParts:
 ConfigT = TypeVar("ConfigT")
 
 
-class TextEnv(gym.Env[Any, str], Generic[ConfigT]):
+class LiveSpec:
+    """The spec that made an environment; it records whether the engine is live."""
+
+    _parts: EnvParts
+    _spec: EnvSpec | None = None
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """The spec that made it, ``nondeterministic`` with a live engine."""
+        if self._spec is None or not self._parts.engine.live:
+            return self._spec
+        return replace(self._spec, nondeterministic=True)
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        self._spec = spec
+
+
+class TextEnv(LiveSpec, gym.Env[Any, str], Generic[ConfigT]):
     """One copy of an environment, with Gymnasium's interface.
 
     A subclass sets ``env_id``, ``config_class`` (a frozen dataclass of keyword options) and

@@ -22,6 +22,7 @@ from creditrl.envs.base import (
     Engine,
     EnvParts,
     Frame,
+    LiveSpec,
     TextEnv,
     UnicodeText,
     check_reset_options,
@@ -47,7 +48,7 @@ _KEYWORDS = (
 )
 
 
-class TextVectorEnv(VectorEnv[Any, Any, Any]):
+class TextVectorEnv(LiveSpec, VectorEnv[Any, Any, Any]):
     """``num_envs`` copies of a :class:`TextEnv`, as built by ``gym.make_vec``.
 
     A subclass sets ``env_class``. Copies ``g * group_size .. (g + 1) * group_size - 1`` are group

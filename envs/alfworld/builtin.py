@@ -21,7 +21,7 @@ from creditrl.envs.alfworld.generate import (
 from creditrl.envs.alfworld.problem import FLAVOURS, TASK_TYPES, Flavour, GameSource, Problem
 from creditrl.envs.alfworld.tw_pddl import game_data
 from creditrl.envs.tasks import SPLITS, MadeTasks
-from creditrl.errors import ConfigError, did_you_mean
+from creditrl.errors import require_one_of
 from creditrl.types import Task
 
 __all__ = ["NUM_TASKS", "GeneratedGame", "GeneratedGames"]
@@ -122,16 +122,8 @@ class GeneratedGames(MadeTasks):
         flavour: Flavour = "0.4",
         num_tasks: int | None = None,
     ) -> None:
-        if split not in SPLITS:
-            raise ConfigError(
-                f"split={split!r} is unknown.{did_you_mean(split, SPLITS)} "
-                f"Known: {', '.join(SPLITS)}."
-            )
-        if flavour not in FLAVOURS:
-            raise ConfigError(
-                f"flavour={flavour!r} is unknown.{did_you_mean(str(flavour), FLAVOURS)} "
-                f"Known: {', '.join(FLAVOURS)}."
-            )
+        require_one_of("split", split, SPLITS)
+        require_one_of("flavour", flavour, FLAVOURS)
         config = config or HouseholdConfig()
         super().__init__(
             NUM_TASKS[split] if num_tasks is None else num_tasks,

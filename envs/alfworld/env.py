@@ -14,6 +14,7 @@ from creditrl.envs.alfworld.generate import HouseholdConfig
 from creditrl.envs.alfworld.official import OFFICIAL_SPLITS, OfficialGames
 from creditrl.envs.alfworld.problem import FLAVOURS, TASK_TYPES, Flavour
 from creditrl.envs.base import Engine, EnvParts, TextEnv
+from creditrl.envs.options import require_folder, require_integers, require_official
 from creditrl.envs.tasks import SPLITS, TaskSet
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, require_one_of
@@ -62,7 +63,7 @@ class ALFWorldConfig:
     not affect the future."""
 
     def __post_init__(self) -> None:
-        require_one_of("data", self.data, ("builtin", "official"))
+        require_official(self, _OFFICIAL_ONLY, builtin={})
         require_one_of("split", self.split, OFFICIAL_SPLITS if self.data == "official" else SPLITS)
         require_one_of("engine", self.engine, ("native", "reference"))
         if self.flavour is not None:
@@ -79,20 +80,8 @@ class ALFWorldConfig:
             # In a fixed order, so equal choices give equal configs.
             object.__setattr__(self, "task_types", tuple(t for t in TASK_TYPES if t in types))
         HouseholdConfig(self.size, self.spares, self.closed, self.house_seed)  # checks the values
-        if (
-            not isinstance(self.max_turns, int)
-            or isinstance(self.max_turns, bool)
-            or self.max_turns < 1
-        ):
-            raise ConfigError(f"max_turns={self.max_turns!r}: expected an integer of at least 1.")
-        if self.data_dir is not None and not isinstance(self.data_dir, (str, Path)):
-            raise ConfigError(f"data_dir={self.data_dir!r}: expected a folder's path, or None.")
-        for name, why in _OFFICIAL_ONLY.items():
-            if getattr(self, name) is not None and self.data != "official":
-                raise ConfigError(
-                    f"{name}={getattr(self, name)!r} with data={self.data!r}: only the official "
-                    f'games {why}. Give data="official", or leave it out.'
-                )
+        require_integers(self, {"max_turns": 1})
+        require_folder(self.data_dir)
         if self.data == "official":
             for field in fields(HouseholdConfig):
                 name = "house_seed" if field.name == "seed" else field.name
@@ -118,7 +107,10 @@ class ALFWorldConfig:
         return tasks if self.task_types is None else tasks.filter(types=tuple(self.task_types))
 
 
-_OFFICIAL_ONLY = {"data_dir": "lie in a folder", "annotation": "have human annotations"}
+_OFFICIAL_ONLY = {
+    "data_dir": "only the official games lie in a folder",
+    "annotation": "only the official games have human annotations",
+}
 """Options that builtin games do not take, and why."""
 
 

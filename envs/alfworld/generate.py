@@ -23,8 +23,9 @@ import numpy as np
 from creditrl.envs.alfworld.catalogue import SIZES, Size, Thing, catalogue
 from creditrl.envs.alfworld.problem import TASK_TYPES, Goal, Problem
 from creditrl.envs.dice import Dice
+from creditrl.envs.options import require_integers
 from creditrl.envs.tasks import SPLITS
-from creditrl.errors import ConfigError, did_you_mean
+from creditrl.errors import ConfigError, require_one_of
 
 __all__ = [
     "ROOMS_PER_KIND",
@@ -112,15 +113,8 @@ class HouseholdConfig:
     """Seed, at least 0; a different one gives different rooms and households."""
 
     def __post_init__(self) -> None:
-        if self.size not in SIZES:
-            raise ConfigError(
-                f"size={self.size!r} is unknown.{did_you_mean(str(self.size), SIZES)} "
-                f"Known: {', '.join(SIZES)}."
-            )
-        for name in ("spares", "seed"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise ConfigError(f"{name}={value!r}: expected an integer of at least 0.")
+        require_one_of("size", self.size, SIZES)
+        require_integers(self, {"spares": 0, "seed": 0})
         if self.spares > 8:
             raise ConfigError(f"spares={self.spares}: expected at most 8.")
         if not isinstance(self.closed, Real) or not 0.0 <= self.closed <= 1.0:
@@ -203,10 +197,7 @@ def household(config: HouseholdConfig, split: str, index: int) -> Household:
         split: ``"train"``, ``"valid_seen"`` or ``"valid_unseen"``.
         index: at least 0; decides the type, see :func:`task_type`.
     """
-    if split not in SPLITS:
-        raise ConfigError(
-            f"split={split!r} is unknown.{did_you_mean(split, SPLITS)} Known: {', '.join(SPLITS)}."
-        )
+    require_one_of("split", split, SPLITS)
     dice = _dice(f"{config.name}/{split}", index)
     goal_type = task_type(index)
     for _ in range(_TRIES):

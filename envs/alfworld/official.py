@@ -19,7 +19,7 @@ from creditrl.envs.alfworld.gamefile import ROOT, GameFile
 from creditrl.envs.alfworld.listing import GAME_FILE, Listing, list_games
 from creditrl.envs.alfworld.problem import FLAVOURS, Flavour
 from creditrl.envs.tasks import SPLITS, Coverage, TaskSet, data_home, get_command, where_to_look
-from creditrl.errors import ConfigError, DataError, UnknownNameError, did_you_mean
+from creditrl.errors import ConfigError, DataError, UnknownNameError, require_one_of
 from creditrl.types import Task
 
 __all__ = [
@@ -162,11 +162,7 @@ class OfficialGames(TaskSet):
         flavour: Flavour | None = None,
         annotation: int | None = None,
     ) -> None:
-        if split not in OFFICIAL_SPLITS:
-            raise ConfigError(
-                f"split={split!r} is unknown.{did_you_mean(split, OFFICIAL_SPLITS)} "
-                f"Known: {', '.join(OFFICIAL_SPLITS)}."
-            )
+        require_one_of("split", split, OFFICIAL_SPLITS)
         if flavour is not None and flavour not in FLAVOURS:
             raise ConfigError(f"flavour={flavour!r} is unknown. Known: {', '.join(FLAVOURS)}.")
         if annotation is not None and (

@@ -12,7 +12,6 @@ import numpy as np
 
 from creditrl.envs.base import TextEnv
 from creditrl.envs.hints import fill_hint
-from creditrl.envs.register import environment_class
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConformanceError
 
@@ -86,10 +85,7 @@ class Subject:
     @property
     def nondeterministic(self) -> bool:
         """Whether the spec declares it (for a live model); then replays may differ."""
-        if not isinstance(getattr(environment_class(self.env_id), "spec", None), property):
-            return gym.spec(self.env_id).nondeterministic
-        # It depends on the options, so ask the environment made with them.
-        env = self.env()
+        env = self.env()  # it depends on the options
         spec = env.unwrapped.spec
         env.close()
         return spec is not None and spec.nondeterministic

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, cast, get_args
 
 from creditrl.envs.base import EnvParts, TextEnv
+from creditrl.envs.options import require_integers
 from creditrl.envs.sokoban.engine import SokobanEngine
 from creditrl.envs.sokoban.render import TILE_PX
 from creditrl.envs.sokoban.tasks import TIERS, sokoban_tasks
@@ -78,18 +79,9 @@ class SokobanConfig:
         require_one_of("image", self.image, ("tiles", "tiny"))
         if self.compat is not None:
             require_one_of("compat", self.compat, get_args(Compat))
-        for name, least in (
-            ("num_boxes", 1),
-            ("min_optimal_moves", 1),
-            ("max_optimal_moves", 0),
-            ("actions_per_turn", 1),
-            ("max_turns", 1),
-        ):
-            value = getattr(self, name)
-            if value is None and name != "actions_per_turn":
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigError(f"{name}={value!r}: expected an integer of at least {least}.")
+        require_integers(self, {"actions_per_turn": 1})
+        least = {"num_boxes": 1, "min_optimal_moves": 1, "max_optimal_moves": 0, "max_turns": 1}
+        require_integers(self, least, optional=True)
         low, high = self.min_optimal_moves, self.max_optimal_moves
         if low is not None and high and low > high:
             raise ConfigError(f"min_optimal_moves={low} lies above max_optimal_moves={high}.")

@@ -29,7 +29,14 @@ from creditrl.envs.sokoban.level import Level
 from creditrl.envs.sokoban.levels import BOXOBAN_SIZE, LevelPack, read_levels
 from creditrl.envs.sokoban.stored import STORED_TIER, stored_level
 from creditrl.envs.tasks import SPLITS, Coverage, TaskSet, data_home, get_command, where_to_look
-from creditrl.errors import ConfigError, DataError, LevelError, UnknownNameError, did_you_mean
+from creditrl.errors import (
+    ConfigError,
+    DataError,
+    LevelError,
+    UnknownNameError,
+    did_you_mean,
+    require_one_of,
+)
 from creditrl.files import files_below
 from creditrl.types import Task
 
@@ -425,15 +432,9 @@ def sokoban_tasks(
         DataError: the folder has no level file, or none for this split.
         LevelError: a level file is damaged.
     """
-    if tier not in TIERS:
-        raise ConfigError(
-            f"tier={tier!r} is unknown.{did_you_mean(tier, TIERS)} Known: {', '.join(TIERS)}."
-        )
+    require_one_of("tier", tier, tuple(TIERS))
     known = (*SPLITS, "all") if data == "official" else SPLITS
-    if split not in known:
-        raise ConfigError(
-            f"split={split!r} is unknown.{did_you_mean(split, known)} Known: {', '.join(known)}."
-        )
+    require_one_of("split", split, known)
     changed = (dim, num_boxes, min_optimal_moves, max_optimal_moves)
     if data == "official":
         if tier != "boxoban":

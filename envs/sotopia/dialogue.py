@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
+from creditrl.envs.options import require_integers
 from creditrl.envs.sotopia.profiles import Combination
-from creditrl.errors import ConfigError, require_one_of
+from creditrl.errors import require_one_of
 
 __all__ = [
     "ACTION_KINDS",
@@ -78,10 +79,7 @@ class Rules:
     """``round-robin`` (side 0 opens), ``simultaneous``, or ``random`` (one of the two per turn)."""
 
     def __post_init__(self) -> None:
-        for name, least in (("max_turns", 1), ("max_stale", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigError(f"{name}={value!r}: expected an integer of at least {least}.")
+        require_integers(self, {"max_turns": 1, "max_stale": 0})
         require_one_of("order", self.order, get_args(Order))
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args
 
-from gymnasium.envs.registration import EnvSpec
-
-from creditrl.envs.base import Engine, EnvParts, TextEnv
+from creditrl.envs.base import EnvParts, TextEnv
+from creditrl.envs.options import require_folder, require_official
 from creditrl.envs.sotopia.action_text import LONGEST_ARGUMENT
 from creditrl.envs.sotopia.casting import Seats, Side
 from creditrl.envs.sotopia.dialogue import Order, Rules
@@ -84,7 +83,7 @@ class SotopiaConfig:
     agent has one turn less) or ``nothing`` (the turn passes, as in upstream)."""
 
     def __post_init__(self) -> None:
-        require_one_of("data", self.data, ("builtin", "official"))
+        require_official(self, _OFFICIAL_ONLY, builtin={})
         require_one_of("split", self.split, SPLITS)
         require_one_of("visibility", self.visibility, get_args(Visibility))
         require_one_of("observation", self.observation, get_args(Observed))
@@ -94,14 +93,7 @@ class SotopiaConfig:
         self.rules()  # checks the values
         if self.subset is not None:
             require_one_of("subset", self.subset, ("hard",))
-        if self.data_dir is not None and not isinstance(self.data_dir, (str, Path)):
-            raise ConfigError(f"data_dir={self.data_dir!r}: expected a folder's path, or None.")
-        for name in ("data_dir", "subset"):
-            if getattr(self, name) is not None and self.data != "official":
-                raise ConfigError(
-                    f"{name}={getattr(self, name)!r} with data={self.data!r}: only official data "
-                    'has it. Give data="official", or leave it out.'
-                )
+        require_folder(self.data_dir)
         if self.task_types is not None:
             types = (self.task_types,) if isinstance(self.task_types, str) else self.task_types
             if not isinstance(types, Collection) or not types:
@@ -145,6 +137,9 @@ class SotopiaConfig:
 
             coverage = combination_coverage(self.split, self.subset, self.data_dir)
         return Seats(self.combinations(), self.split, self.side, coverage)
+
+
+_OFFICIAL_ONLY = dict.fromkeys(("data_dir", "subset"), "only official data has it")
 
 
 class SotopiaEnv(TextEnv[SotopiaConfig]):
@@ -198,16 +193,6 @@ class SotopiaEnv(TextEnv[SotopiaConfig]):
     expert_always_succeeds: ClassVar[bool] = False
     open_dialogue: ClassVar[bool] = True
     metadata: dict[str, Any] = {"render_modes": ["ansi", "human"], "render_fps": 4}
-    _spec: EnvSpec | None = None
-
-    @property
-    def spec(self) -> EnvSpec | None:
-        """The spec that made it; it records whether a live model speaks or judges."""
-        return _honest(self._spec, self.copies.engine)
-
-    @spec.setter
-    def spec(self, spec: EnvSpec | None) -> None:
-        self._spec = spec
 
     @classmethod
     def build(cls, config: SotopiaConfig, num_envs: int) -> EnvParts:
@@ -230,12 +215,6 @@ class SotopiaEnv(TextEnv[SotopiaConfig]):
         )
 
 
-def _honest(spec: EnvSpec | None, engine: Engine) -> EnvSpec | None:
-    """Return the spec with ``nondeterministic`` set if the engine's answers come from a model."""
-    live = isinstance(engine, SotopiaEngine) and engine.live
-    return replace(spec, nondeterministic=True) if spec is not None and live else spec
-
-
 LONGEST_ACTION = 32_768
 """Characters at which an action is cut: an utterance of any usual length, escaped in JSON, is read
 completely, and :data:`LONGEST_ARGUMENT` characters of it are said."""
@@ -253,13 +232,3 @@ class SotopiaVectorEnv(TextVectorEnv):
     """Many copies of :class:`SotopiaEnv` in one engine: one call answers for all partners."""
 
     env_class = SotopiaEnv
-    _spec: EnvSpec | None = None
-
-    @property
-    def spec(self) -> EnvSpec | None:
-        """The spec that made it; it records whether a live model speaks or judges."""
-        return _honest(self._spec, self._parts.engine)
-
-    @spec.setter
-    def spec(self, spec: EnvSpec | None) -> None:
-        self._spec = spec

@@ -11,7 +11,7 @@ from creditrl.envs.tasks import SPLITS, MadeTasks
 from creditrl.envs.virtualhome.generate import HouseholdConfig, household, task_type
 from creditrl.envs.virtualhome.kinds import KINDS
 from creditrl.envs.virtualhome.problem import Household, HouseholdSource, task_goal
-from creditrl.errors import ConfigError, did_you_mean
+from creditrl.errors import require_one_of
 from creditrl.types import Task
 
 __all__ = ["NUM_TASKS", "GeneratedTask", "GeneratedTasks"]
@@ -88,11 +88,7 @@ class GeneratedTasks(MadeTasks):
     def __init__(
         self, split: str, config: HouseholdConfig | None = None, *, num_tasks: int | None = None
     ) -> None:
-        if split not in SPLITS:
-            raise ConfigError(
-                f"split={split!r} is unknown.{did_you_mean(split, SPLITS)} "
-                f"Known: {', '.join(SPLITS)}."
-            )
+        require_one_of("split", split, SPLITS)
         config = config or HouseholdConfig()
         super().__init__(
             NUM_TASKS[split] if num_tasks is None else num_tasks,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
-from gymnasium.envs.registration import EnvSpec
-
-from creditrl.envs.base import Engine, EnvParts, TextEnv
+from creditrl.envs.base import EnvParts, TextEnv
+from creditrl.envs.options import require_folder, require_integers, require_official
 from creditrl.envs.tasks import SPLITS, TaskSet
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.envs.virtualhome.builtin import GeneratedTasks
@@ -86,7 +85,7 @@ class VirtualHomeConfig:
     """Further tries while a simulator is busy or not yet reachable."""
 
     def __post_init__(self) -> None:
-        require_one_of("data", self.data, ("builtin", "official"))
+        require_official(self, _OFFICIAL_ONLY, builtin={"house_seed": "it makes builtin houses"})
         require_one_of("interface", self.interface, ("graph", "unity"))
         require_one_of("observation", self.observation, ("text", "image", "both"))
         require_one_of("profile", self.profile, tuple(PROFILES))
@@ -98,30 +97,13 @@ class VirtualHomeConfig:
             require_one_of("source", self.source or "triples", SOURCES)
         splits = official_splits(self.source or "triples") if official else SPLITS
         require_one_of("split", self.split, splits)
-        for name in ("data_dir", "source"):
-            if getattr(self, name) is not None and not official:
-                raise ConfigError(
-                    f"{name}={getattr(self, name)!r} with data='builtin': only official tasks have "
-                    'it. Give data="official", or leave it out.'
-                )
         HouseholdConfig(self.house_seed)  # checks the values
-        if official and self.house_seed != 0:
-            raise ConfigError(
-                f"house_seed={self.house_seed!r} with data='official': it makes builtin houses. "
-                "Leave it out."
-            )
         if self.profile == "spa" and self.sight != "close":
             raise ConfigError(
                 f"sight={self.sight!r} with profile='spa': SPA tells what is close. Leave one out."
             )
-        if self.data_dir is not None and not isinstance(self.data_dir, (str, Path)):
-            raise ConfigError(f"data_dir={self.data_dir!r}: expected a folder's path, or None.")
-        for name in ("max_turns", "admissible_limit"):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigError(f"{name}={value!r}: expected an integer of at least 1.")
+        require_folder(self.data_dir)
+        require_integers(self, {"max_turns": 1, "admissible_limit": 1}, optional=True)
         self._several("world_without", RELATIONS)
         if self.task_types is not None:
             kinds = [errand.kind for errand in ERRANDS] if self.interface == "unity" else KINDS
@@ -189,6 +171,9 @@ class VirtualHomeConfig:
         else:
             tasks = GeneratedTasks(self.split, HouseholdConfig(self.house_seed))
         return tasks if self.task_types is None else tasks.filter(types=tuple(self.task_types))
+
+
+_OFFICIAL_ONLY = dict.fromkeys(("data_dir", "source"), "only official tasks have it")
 
 
 class VirtualHomeEnv(TextEnv[VirtualHomeConfig]):
@@ -264,17 +249,6 @@ class VirtualHomeEnv(TextEnv[VirtualHomeConfig]):
     difficulty_is_expert_turns: ClassVar[bool] = True
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 4}
 
-    _spec: EnvSpec | None = None
-
-    @property
-    def spec(self) -> EnvSpec | None:
-        """The spec that made it; a simulator is ``nondeterministic``."""
-        return _honest(self._spec, self.copies.engine)
-
-    @spec.setter
-    def spec(self, spec: EnvSpec | None) -> None:
-        self._spec = spec
-
     @classmethod
     def build(cls, config: VirtualHomeConfig, num_envs: int) -> EnvParts:
         """Return the engine for ``num_envs`` copies, the tasks and the turn limit."""
@@ -297,11 +271,6 @@ class VirtualHomeEnv(TextEnv[VirtualHomeConfig]):
 
 _LONGEST_TEXT = 1 << 16
 """A room of a released scene has 60 things, and some are on many others."""
-
-
-def _honest(spec: EnvSpec | None, engine: Engine) -> EnvSpec | None:
-    live = isinstance(engine, UnityEngine)
-    return replace(spec, nondeterministic=True) if spec is not None and live else spec
 
 
 def _unity_parts(config: VirtualHomeConfig, num_envs: int) -> EnvParts:
@@ -341,14 +310,3 @@ class VirtualHomeVectorEnv(TextVectorEnv):
                 "Leave workers out."
             )
         super().__init__(num_envs, workers=workers, **options)
-
-    _spec: EnvSpec | None = None
-
-    @property
-    def spec(self) -> EnvSpec | None:
-        """The spec that made it; a simulator is ``nondeterministic``."""
-        return _honest(self._spec, self._parts.engine)
-
-    @spec.setter
-    def spec(self, spec: EnvSpec | None) -> None:
-        self._spec = spec

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
+from creditrl.envs.options import require_integers
 from creditrl.envs.tasks import SPLITS
 from creditrl.envs.virtualhome.floorplans import dice_of
 from creditrl.envs.virtualhome.goals import goal_status
@@ -22,7 +23,7 @@ from creditrl.envs.virtualhome.planner import plan
 from creditrl.envs.virtualhome.plot import Plot, UnfitError
 from creditrl.envs.virtualhome.problem import Household
 from creditrl.envs.virtualhome.profiles import FIXED
-from creditrl.errors import ConfigError, did_you_mean
+from creditrl.errors import ConfigError, require_one_of
 
 __all__ = [
     "DAYS",
@@ -64,8 +65,7 @@ class HouseholdConfig:
     """Seed, at least 0; a different one gives different houses and tasks."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
-            raise ConfigError(f"seed={self.seed!r}: expected an integer of at least 0.")
+        require_integers(self, {"seed": 0})
 
     @property
     def name(self) -> str:
@@ -102,10 +102,7 @@ def household(config: HouseholdConfig, split: str, index: int) -> Household:
         split: ``"train"``, ``"valid_seen"`` or ``"valid_unseen"``.
         index: at least 0; decides the kind, see :func:`task_type`.
     """
-    if split not in SPLITS:
-        raise ConfigError(
-            f"split={split!r} is unknown.{did_you_mean(split, SPLITS)} Known: {', '.join(SPLITS)}."
-        )
+    require_one_of("split", split, SPLITS)
     kind = KINDS[task_type(index)]
     dice = dice_of(f"virtualhome task {config.name}/{split}", index)
     days = _days(config, split, kind.name)

@@ -66,6 +66,7 @@ class UnityEngine(Engine):
     format = VirtualHomeEngine.format
     """A snapshot of the graph is refused because it cannot be put back, not for its layout."""
     action_hint = "walk to <object>"
+    live = True
 
     def __init__(
         self,

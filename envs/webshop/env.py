@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 from creditrl.envs.base import Engine, EnvParts, TextEnv
+from creditrl.envs.options import require_folder, require_integers, require_official
 from creditrl.envs.tasks import SPLITS, TaskSet
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.envs.webshop.builtin import GOAL_KINDS, BuiltinGoals, builtin_shop
@@ -90,7 +90,7 @@ class WebShopConfig:
     """Width and height of pictures, in pixels."""
 
     def __post_init__(self) -> None:
-        require_one_of("data", self.data, ("builtin", "official"))
+        require_official(self, _OFFICIAL_ONLY, builtin={"shop_seed": "it makes builtin products"})
         require_one_of("compat", self.compat, get_args(Compat))
         require_one_of("observation_mode", self.observation_mode, get_args(ObservationMode))
         require_one_of("title_scorer", self.title_scorer, get_args(TitleScorerName))
@@ -107,27 +107,11 @@ class WebShopConfig:
             require_one_of("split", self.split, (*known, *also))
         else:
             require_one_of("split", self.split, SPLITS)
-        for name in ("data_dir", "splits"):
-            if getattr(self, name) is not None and not official:
-                raise ConfigError(
-                    f"{name}={getattr(self, name)!r} with data='builtin': only official goals have "
-                    'it. Give data="official", or leave it out.'
-                )
-        if official and self.shop_seed != 0:
-            raise ConfigError(
-                f"shop_seed={self.shop_seed!r} with data='official': it makes builtin products. "
-                "Leave it out."
-            )
-        if self.data_dir is not None and not isinstance(self.data_dir, (str, Path)):
-            raise ConfigError(f"data_dir={self.data_dir!r}: expected a folder's path, or None.")
+        require_folder(self.data_dir)
         if not isinstance(self.show_attrs, bool):
             raise ConfigError(f"show_attrs={self.show_attrs!r}: expected True or False.")
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if value is None and name == "num_products":
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigError(f"{name}={value!r}: expected an integer of at least {least}.")
+        require_integers(self, {"num_products": 1}, optional=True)
+        require_integers(self, {"max_turns": 1, **dict.fromkeys(_SEEDS_AND_COUNTS, 0)})
         sides = self.viewport
         if (
             not isinstance(sides, (tuple, list))
@@ -173,14 +157,8 @@ class WebShopConfig:
         )
 
 
-_LEAST: Mapping[str, int] = {
-    "num_products": 1,
-    "max_turns": 1,
-    "num_prev_obs": 0,
-    "num_prev_actions": 0,
-    "price_seed": 0,
-    "shop_seed": 0,
-}
+_OFFICIAL_ONLY = dict.fromkeys(("data_dir", "splits"), "only official goals have it")
+_SEEDS_AND_COUNTS = ("num_prev_obs", "num_prev_actions", "price_seed", "shop_seed")
 
 _SHOPS: OrderedDict[tuple[int, int], Shop] = OrderedDict()
 _SHOPS_KEPT = 4

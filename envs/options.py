@@ -1,0 +1,54 @@
+"""Checks of options that several environments have, with the same words for the same mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from creditrl.errors import ConfigError, require_one_of
+
+__all__ = ["require_folder", "require_integers", "require_official"]
+
+
+def require_integers(config: Any, least: Mapping[str, int], *, optional: bool = False) -> None:
+    """Raise :class:`ConfigError` for a field that is no integer of at least its ``least``.
+
+    Args:
+        config: a dataclass.
+        least: the smallest values, by field.
+        optional: whether the fields may be None.
+    """
+    for name, smallest in least.items():
+        value = getattr(config, name)
+        if optional and value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < smallest:
+            raise ConfigError(f"{name}={value!r}: expected an integer of at least {smallest}.")
+
+
+def require_folder(data_dir: object) -> None:
+    """Raise :class:`ConfigError` for a ``data_dir`` that is no path."""
+    if data_dir is not None and not isinstance(data_dir, (str, Path)):
+        raise ConfigError(f"data_dir={data_dir!r}: expected a folder's path, or None.")
+
+
+def require_official(config: Any, only: Mapping[str, str], *, builtin: Mapping[str, str]) -> None:
+    """Raise :class:`ConfigError` for an option of the other kind of data.
+
+    Args:
+        config: a dataclass with a field ``data``.
+        only: what is said of the options that builtin tasks lack; they are None by default.
+        builtin: what is said of the seeds that official tasks lack; they are 0 by default.
+    """
+    require_one_of("data", config.data, ("builtin", "official"))
+    official = config.data == "official"
+    for name, why in (builtin if official else only).items():
+        value = getattr(config, name)
+        if official and value != 0:
+            raise ConfigError(f"{name}={value!r} with data='official': {why}. Leave it out.")
+        if not official and value is not None:
+            raise ConfigError(
+                f'{name}={value!r} with data={config.data!r}: {why}. Give data="official", or '
+                "leave it out."
+            )
