@@ -5,8 +5,11 @@ An environment's record names its words (:attr:`creditrl.envs.record.Environment
 
 from __future__ import annotations
 
+import importlib.resources
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from creditrl.envs.prompt import Ask
 from creditrl.envs.record import load
@@ -19,6 +22,7 @@ __all__ = [
     "Example",
     "ExampleTurn",
     "listed_actions",
+    "read_words",
     "task_message",
     "words_for",
 ]
@@ -103,6 +107,22 @@ class EnvWords:
     """Separator of the admissible actions in a window prompt."""
     max_prompt_chars: int | None = None
     """Longer window prompts are rebuilt without history (WebShop: 13,000, verl-agent)."""
+
+
+def read_words(package: str, rewrite: Callable[[str], str] = _unchanged, **more: Any) -> EnvWords:
+    """Return an environment's words from its ``words.toml``.
+
+    Args:
+        package: where the file lies.
+        rewrite: changes the text of the file before it is read.
+        more: fields that are no text.
+    """
+    file = importlib.resources.files(package) / "words.toml"
+    table = tomllib.loads(rewrite(file.read_text("utf-8")))
+    told = table.pop("example")
+    turns = tuple(ExampleTurn(*turn) for turn in told.pop("turns"))
+    actions = tuple(table.pop("actions", ()))
+    return EnvWords(**{"actions": actions, **table, **more}, example=Example(**told, turns=turns))
 
 
 GENERIC = EnvWords()
