@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.resources
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 from creditrl.envs.tasks import Coverage, data_home
 
-__all__ = ["Archive", "DataExport", "OfficialData", "PlainFile"]
+__all__ = ["Archive", "DataExport", "OfficialData", "PlainFile", "read_data"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,30 @@ class OfficialData:
         if self.locate is not None:
             return self.locate(argument)
         return data_home(self.home, argument)
+
+
+def read_data(package: str, **more: Any) -> OfficialData:
+    """Return an environment's :class:`OfficialData` from its ``data.toml``.
+
+    Files with a ``url`` are plain ones, others archives; ``elsewhere`` is written per release.
+
+    Args:
+        package: where the file lies.
+        more: fields that are functions, or known from them.
+    """
+    table = tomllib.loads((importlib.resources.files(package) / "data.toml").read_text("utf-8"))
+    elsewhere = table.pop("elsewhere", {})
+    releases = {
+        name: tuple(
+            PlainFile(**file, elsewhere=elsewhere.get(name, ""))
+            if "url" in file
+            else Archive(**file)
+            for file in files
+        )
+        for name, files in table.pop("releases", {}).items()
+    }
+    fields = {key: tuple(v) if isinstance(v, list) else v for key, v in table.items()}
+    return OfficialData(**fields, releases=releases, **more)
 
 
 @dataclass(frozen=True, slots=True)
