@@ -11,10 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
-from creditrl.envs.virtualhome.acts import Act
+from creditrl.envs.virtualhome.acts import FORMS, Act
 from creditrl.envs.virtualhome.graph import CLOSE, Scene, World
 from creditrl.envs.virtualhome.text import seen
 from creditrl.envs.virtualhome.turn import reach
@@ -32,54 +31,6 @@ __all__ = [
     "read_action",
     "say",
 ]
-
-FORMS: Mapping[str, str] = MappingProxyType(
-    {
-        "CLOSE": "close {}",
-        "DRINK": "drink {}",
-        "FIND": "find {}",
-        "WALK": "walk to {}",
-        "GRAB": "grab {}",
-        "LOOKAT": "look at {}",
-        "OPEN": "open {}",
-        "POINTAT": "point at {}",
-        "PUTBACK": "put {} on {}",
-        "PUTIN": "put {} in {}",
-        "PUTOBJBACK": "put back {}",
-        "RUN": "run to {}",
-        "SIT": "sit on {}",
-        "STANDUP": "stand up",
-        "SWITCHOFF": "switch off {}",
-        "SWITCHON": "switch on {}",
-        "TOUCH": "touch {}",
-        "TURNTO": "turn to {}",
-        "WATCH": "watch {}",
-        "WIPE": "wipe {}",
-        "PUTON": "put on {}",
-        "PUTOFF": "take off {}",
-        "GREET": "greet {}",
-        "DROP": "drop {}",
-        "READ": "read {}",
-        "LIE": "lie on {}",
-        "POUR": "pour {} into {}",
-        "TYPE": "type on {}",
-        "PUSH": "push {}",
-        "PULL": "pull {}",
-        "MOVE": "move {}",
-        "WASH": "wash {}",
-        "RINSE": "rinse {}",
-        "SCRUB": "scrub {}",
-        "SQUEEZE": "squeeze {}",
-        "PLUGIN": "plug in {}",
-        "PLUGOUT": "plug out {}",
-        "CUT": "cut {}",
-        "EAT": "eat {}",
-        "SLEEP": "sleep",
-        "WAKEUP": "wake up",
-        "RELEASE": "release {}",
-    }
-)
-"""The form of every action, objects in braces. SPA's ``release`` names none and never works."""
 
 
 class Meant(NamedTuple):

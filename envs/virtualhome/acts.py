@@ -2,86 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from creditrl.envs.virtualhome.graph import World
 
-__all__ = ["ACTIONS", "Act", "Code", "Failure", "Outcome"]
+__all__ = ["ACTIONS", "FORMS", "Act", "Code", "Failure", "Outcome"]
 
-ACTIONS: dict[str, int] = {
-    "CLOSE": 1,
-    "DRINK": 1,
-    "FIND": 1,
-    "WALK": 1,
-    "GRAB": 1,
-    "LOOKAT": 1,
-    "OPEN": 1,
-    "POINTAT": 1,
-    "PUTBACK": 2,
-    "PUTIN": 2,
-    "PUTOBJBACK": 1,
-    "RUN": 1,
-    "SIT": 1,
-    "STANDUP": 0,
-    "SWITCHOFF": 1,
-    "SWITCHON": 1,
-    "TOUCH": 1,
-    "TURNTO": 1,
-    "WATCH": 1,
-    "WIPE": 1,
-    "PUTON": 1,
-    "PUTOFF": 1,
-    "GREET": 1,
-    "DROP": 1,
-    "READ": 1,
-    "LIE": 1,
-    "POUR": 2,
-    "TYPE": 1,
-    "PUSH": 1,
-    "PULL": 1,
-    "MOVE": 1,
-    "WASH": 1,
-    "RINSE": 1,
-    "SCRUB": 1,
-    "SQUEEZE": 1,
-    "PLUGIN": 1,
-    "PLUGOUT": 1,
-    "CUT": 1,
-    "EAT": 1,
-    "SLEEP": 0,
-    "WAKEUP": 0,
-    "RELEASE": 1,
-}
+FORMS: Mapping[str, str] = MappingProxyType({
+    "CLOSE": "close {}", "DRINK": "drink {}", "FIND": "find {}", "WALK": "walk to {}",
+    "GRAB": "grab {}", "LOOKAT": "look at {}", "OPEN": "open {}", "POINTAT": "point at {}",
+    "PUTBACK": "put {} on {}", "PUTIN": "put {} in {}", "PUTOBJBACK": "put back {}",
+    "RUN": "run to {}", "SIT": "sit on {}", "STANDUP": "stand up", "SWITCHOFF": "switch off {}",
+    "SWITCHON": "switch on {}", "TOUCH": "touch {}", "TURNTO": "turn to {}", "WATCH": "watch {}",
+    "WIPE": "wipe {}", "PUTON": "put on {}", "PUTOFF": "take off {}", "GREET": "greet {}",
+    "DROP": "drop {}", "READ": "read {}", "LIE": "lie on {}", "POUR": "pour {} into {}",
+    "TYPE": "type on {}", "PUSH": "push {}", "PULL": "pull {}", "MOVE": "move {}",
+    "WASH": "wash {}", "RINSE": "rinse {}", "SCRUB": "scrub {}", "SQUEEZE": "squeeze {}",
+    "PLUGIN": "plug in {}", "PLUGOUT": "plug out {}", "CUT": "cut {}", "EAT": "eat {}",
+    "SLEEP": "sleep", "WAKEUP": "wake up", "RELEASE": "release {}",
+})  # fmt: skip
+"""The form of every action, objects in braces. SPA's ``release`` names none and never works."""
+
+ACTIONS: dict[str, int] = {name: form.count("{}") for name, form in FORMS.items()}
 """The actions that upstream can execute, in its order, with the number of their objects.
 
 PUTBACK puts something on something, PUTOBJBACK puts something back where it was taken from.
 """
 
 Code = Literal[
-    "not_found",
-    "not_close",
-    "not_facing",
-    "not_held",
-    "already_held",
-    "hands_full",
-    "hands_empty",
-    "no_knife",
-    "inside_closed",
-    "closed",
-    "wrong_state",
-    "wrong_property",
-    "occupied",
-    "not_upright",
-    "upright",
-    "not_worn",
-    "not_grabbed",
-    "itself",
-    "other_room",
-    "no_room",
-    "closed_door",
-    "no_path",
-    "crash",
-]
+    "not_found", "not_close", "not_facing", "not_held", "already_held", "hands_full",
+    "hands_empty", "no_knife", "inside_closed", "closed", "wrong_state", "wrong_property",
+    "occupied", "not_upright", "upright", "not_worn", "not_grabbed", "itself", "other_room",
+    "no_room", "closed_door", "no_path", "crash",
+]  # fmt: skip
 """Reason why an action fails. ``not_found`` (profile v1): the character has neither walked to the
 thing nor found it before. ``crash`` (spa): upstream raises, and its environment says "Error
 Input"."""

@@ -153,36 +153,6 @@ def _find(turn: Turn, n: int) -> Failure | None:
     return None
 
 
-def _sit(turn: Turn, n: int) -> Failure | None:
-    if not turn.near(n):
-        return turn.no("not_close", n)
-    if turn.posture(SITTING):
-        return turn.no("not_upright")
-    if not turn.has("SITTABLE", n):
-        return turn.no("wrong_property", n, what="for sitting")
-    if _is_occupied(turn, n, lying=False):
-        return turn.no("occupied", n)
-    turn.link(ON, turn.c, n)
-    for seen in bits(turn.world.rows[FACING][n]):
-        turn.link(FACING, turn.c, seen)
-    turn.take_posture(SITTING, LYING)
-    return None
-
-
-def _lie(turn: Turn, n: int) -> Failure | None:
-    if not turn.near(n):
-        return turn.no("not_close", n)
-    if turn.posture(LYING):
-        return turn.no("not_upright")
-    if not turn.has("LIEABLE", n):
-        return turn.no("wrong_property", n, what="for lying")
-    if _is_occupied(turn, n, lying=True):
-        return turn.no("occupied", n)
-    turn.link(ON, turn.c, n)
-    turn.take_posture(LYING, SITTING)
-    return None
-
-
 def _stand_up(turn: Turn) -> Failure | None:
     if not turn.is_down():
         return turn.no("upright")
@@ -230,29 +200,6 @@ def _whence(turn: Turn, n: int) -> tuple[int, Relation] | None:
     return None
 
 
-def _open(turn: Turn, n: int) -> Failure | None:
-    return _swing(turn, n, gained=OPEN, lost=CLOSED)
-
-
-def _close(turn: Turn, n: int) -> Failure | None:
-    return _swing(turn, n, gained=CLOSED, lost=OPEN)
-
-
-def _swing(turn: Turn, n: int, gained: int, lost: int) -> Failure | None:
-    if not turn.has("CAN_OPEN", n) and not turn.is_of(OPENABLE, n):
-        return turn.no("wrong_property", n, what="to be opened or closed")
-    if not turn.near(n):
-        return turn.no("not_close", n)
-    if gained == OPEN and turn.free_hand() is None:
-        return turn.no("hands_full")
-    if not turn.is_in(lost, n):
-        return turn.no("wrong_state", n, what=f"not {STATES[lost]}")
-    if gained == OPEN and turn.is_in(SWITCHED_ON, n):
-        return turn.no("wrong_state", n, what="ON")
-    turn.become(n, gained, lost)
-    return None
-
-
 def _put_on(turn: Turn, n: int, d: int) -> Failure | None:
     return _put(turn, n, d, ON)
 
@@ -288,64 +235,6 @@ def _put_back(turn: Turn, n: int) -> Failure | None:
     return failure
 
 
-def _switch_on(turn: Turn, n: int) -> Failure | None:
-    return _switch(turn, n, gained=SWITCHED_ON, lost=SWITCHED_OFF)
-
-
-def _switch_off(turn: Turn, n: int) -> Failure | None:
-    return _switch(turn, n, gained=SWITCHED_OFF, lost=SWITCHED_ON)
-
-
-def _switch(turn: Turn, n: int, gained: int, lost: int) -> Failure | None:
-    if not turn.has("HAS_SWITCH", n):
-        return turn.no("wrong_property", n, what="to be switched on or off")
-    if not turn.near(n):
-        return turn.no("not_close", n)
-    if not turn.is_in(lost, n):
-        return turn.no("wrong_state", n, what=f"not {STATES[lost]}")
-    if gained == SWITCHED_ON and turn.is_in(PLUGGED_OUT, n):
-        return turn.no("wrong_state", n, what="PLUGGED_OUT")
-    turn.become(n, gained, lost)
-    return None
-
-
-def _plug_in(turn: Turn, n: int) -> Failure | None:
-    return _plug(turn, n, gained=PLUGGED_IN, lost=PLUGGED_OUT)
-
-
-def _plug_out(turn: Turn, n: int) -> Failure | None:
-    return _plug(turn, n, gained=PLUGGED_OUT, lost=PLUGGED_IN)
-
-
-def _plug(turn: Turn, n: int, gained: int, lost: int) -> Failure | None:
-    if not turn.has("HAS_PLUG", n):
-        return turn.no("wrong_property", n, what="to be plugged in or out")
-    if not turn.near(n):
-        return turn.no("not_close", n)
-    if turn.free_hand() is None:
-        return turn.no("hands_full")
-    if not turn.is_in(lost, n):
-        return turn.no("wrong_state", n, what=f"not {STATES[lost]}")
-    turn.become(n, gained, lost)
-    return None
-
-
-def _wash(turn: Turn, n: int) -> Failure | None:
-    if not turn.near(n):
-        return turn.no("not_close", n)
-    turn.become(n, CLEAN, DIRTY)
-    return None
-
-
-def _wipe(turn: Turn, n: int) -> Failure | None:
-    if not turn.near(n):
-        return turn.no("not_close", n)
-    if not turn.held():
-        return turn.no("hands_empty")
-    turn.become(n, CLEAN, DIRTY)
-    return None
-
-
 def _pour(turn: Turn, n: int, d: int) -> Failure | None:
     if not turn.has("POURABLE", n) and not turn.has("DRINKABLE", n):
         return turn.no("wrong_property", n, what="to be poured")
@@ -358,16 +247,6 @@ def _pour(turn: Turn, n: int, d: int) -> Failure | None:
     turn.link(INSIDE, n, d)
     if turn.is_of(("water",), n):
         turn.let_go(n)
-    return None
-
-
-def _wear(turn: Turn, n: int) -> Failure | None:
-    if not turn.holding(n):
-        return turn.no("not_held", n)
-    if not turn.has("CLOTHES", n):
-        return turn.no("wrong_property", n, what="to be worn")
-    turn.link(ON, n, turn.c)
-    turn.let_go(n)
     return None
 
 
@@ -401,10 +280,6 @@ def _turn_to(turn: Turn, n: int) -> Failure | None:
     return None
 
 
-def _look_at(turn: Turn, n: int) -> Failure | None:
-    return None if turn.facing(n) else turn.no("not_facing", n)
-
-
 def _watch(turn: Turn, n: int) -> Failure | None:
     here, there = turn.room(turn.c), turn.room(n)
     if not turn.has("LOOKABLE", n):
@@ -425,18 +300,6 @@ def _watch(turn: Turn, n: int) -> Failure | None:
     return None
 
 
-def _read(turn: Turn, n: int) -> Failure | None:
-    if not turn.has("READABLE", n):
-        return turn.no("wrong_property", n, what="to be read")
-    return None if turn.holding(n) else turn.no("not_held", n)
-
-
-def _drink(turn: Turn, n: int) -> Failure | None:
-    if not turn.has("DRINKABLE", n) and not turn.has("RECIPIENT", n):
-        return turn.no("wrong_property", n, what="to be drunk")
-    return None if turn.holding(n) else turn.no("not_held", n)
-
-
 def _eat(turn: Turn, n: int) -> Failure | None:
     if not turn.near(n):
         return turn.no("not_close", n)
@@ -448,111 +311,176 @@ def _eat(turn: Turn, n: int) -> Failure | None:
     return turn.no("wrong_property", n, what="to be eaten")
 
 
-def _cut(turn: Turn, n: int) -> Failure | None:
-    if turn.free_hand() is None:
-        return turn.no("hands_full")
-    if not turn.near(n):
-        return turn.no("not_close", n)
-    if not turn.has("EATABLE", n) or not turn.has("CUTTABLE", n):
-        return turn.no("wrong_property", n, what="to be cut")
-    if not any("knife" in turn.scene.classes[thing] for thing in bits(turn.held())):
-        return turn.no("no_knife")
-    return None
-
-
-def _touch(turn: Turn, n: int) -> Failure | None:
-    if not turn.near(n):
-        return turn.no("not_close", n)
-    return turn.no("inside_closed", n) if turn.shut_away(n) else None
-
-
-def _type(turn: Turn, n: int) -> Failure | None:
-    if not turn.near(n):
-        return turn.no("not_close", n)
-    if not turn.is_of(("keyboard",), n) and not turn.has("HAS_SWITCH", n):
-        return turn.no("wrong_property", n, what="to be typed on")
-    return None
-
-
-def _push(turn: Turn, n: int) -> Failure | None:
-    return _move(turn, n, push=True)
-
-
-def _move(turn: Turn, n: int, push: bool = False) -> Failure | None:
-    if not (turn.has("MOVABLE", n) or push or turn.is_of(("button",), n) or turn.is_of(MOVABLE, n)):
-        return turn.no("wrong_property", n, what="to be moved")
-    if not turn.near(n):
-        return turn.no("not_close", n)
-    if turn.shut_away(n):
-        return turn.no("inside_closed", n)
-    return turn.no("hands_full") if turn.free_hand() is None else None
-
-
-def _squeeze(turn: Turn, n: int) -> Failure | None:
-    if turn.free_hand() is None:
-        return turn.no("hands_full")
-    if not turn.near(n):
-        return turn.no("not_close", n)
-    if not turn.has("CLOTHES", n) and not turn.is_of(SQUEEZABLE, n):
-        return turn.no("wrong_property", n, what="to be squeezed")
-    return None
-
-
-def _greet(turn: Turn, n: int) -> Failure | None:
-    return None if turn.has("PERSON", n) else turn.no("wrong_property", n, what="a person")
-
-
 def _rest(turn: Turn) -> Failure | None:
     return None if turn.is_down() else turn.no("upright")
 
 
-def _is_occupied(turn: Turn, n: int, lying: bool) -> bool:
-    turn.note("count_on", n, occupancy(turn.scene.classes[n], lying))
-    return not has_place(turn, n, lying)
-
+# -- rules that are a list of conditions and a change --------------------------------------------
 
 _Rule: TypeAlias = Callable[..., Failure | None]
+_Condition: TypeAlias = Callable[[Turn, int], Failure | None]
+_Change: TypeAlias = Callable[[Turn, int], None]
+
+
+def _rule(*conditions: _Condition, change: _Change | None = None) -> _Rule:
+    """Return a rule: the first condition that fails stops it; then the change is made."""
+
+    def rule(turn: Turn, n: int) -> Failure | None:
+        for condition in conditions:
+            failure = condition(turn, n)
+            if failure is not None:
+                return failure
+        if change is not None:
+            change(turn, n)
+        return None
+
+    return rule
+
+
+def _kind(what: str, *properties: str, classes: tuple[str, ...] = ()) -> _Condition:
+    """Return the condition of having one of the properties, or being of one of the classes."""
+
+    def condition(turn: Turn, n: int) -> Failure | None:
+        for property in properties:
+            if turn.has(property, n):
+                return None
+        return None if turn.is_of(classes, n) else turn.no("wrong_property", n, what=what)
+
+    return condition
+
+
+def _near(turn: Turn, n: int) -> Failure | None:
+    return None if turn.near(n) else turn.no("not_close", n)
+
+
+def _in_hand(turn: Turn, n: int) -> Failure | None:
+    return None if turn.holding(n) else turn.no("not_held", n)
+
+
+def _hand_free(turn: Turn, n: int) -> Failure | None:
+    return turn.no("hands_full") if turn.free_hand() is None else None
+
+
+def _hand_used(turn: Turn, n: int) -> Failure | None:
+    return None if turn.held() else turn.no("hands_empty")
+
+
+def _reachable(turn: Turn, n: int) -> Failure | None:
+    return turn.no("inside_closed", n) if turn.shut_away(n) else None
+
+
+def _in_view(turn: Turn, n: int) -> Failure | None:
+    return None if turn.facing(n) else turn.no("not_facing", n)
+
+
+def _knife(turn: Turn, n: int) -> Failure | None:
+    held = bits(turn.held())
+    return None if any("knife" in turn.scene.classes[k] for k in held) else turn.no("no_knife")
+
+
+def _is(state: int) -> _Condition:
+    what = f"not {STATES[state]}"
+    return lambda turn, n: None if turn.is_in(state, n) else turn.no("wrong_state", n, what=what)
+
+
+def _is_not(state: int) -> _Condition:
+    what = STATES[state]
+    return lambda turn, n: turn.no("wrong_state", n, what=what) if turn.is_in(state, n) else None
+
+
+def _not_yet(state: int) -> _Condition:
+    return lambda turn, n: turn.no("not_upright") if turn.posture(state) else None
+
+
+def _has_place(*, lying: bool) -> _Condition:
+    def condition(turn: Turn, n: int) -> Failure | None:
+        turn.note("count_on", n, occupancy(turn.scene.classes[n], lying))
+        return None if has_place(turn, n, lying) else turn.no("occupied", n)
+
+    return condition
+
+
+def _become(gained: int, lost: int) -> _Change:
+    return lambda turn, n: turn.become(n, gained, lost)
+
+
+def _sit(turn: Turn, n: int) -> None:
+    turn.link(ON, turn.c, n)
+    for seen in bits(turn.world.rows[FACING][n]):
+        turn.link(FACING, turn.c, seen)
+    turn.take_posture(SITTING, LYING)
+
+
+def _lie(turn: Turn, n: int) -> None:
+    turn.link(ON, turn.c, n)
+    turn.take_posture(LYING, SITTING)
+
+
+def _wear(turn: Turn, n: int) -> None:
+    turn.link(ON, n, turn.c)
+    turn.let_go(n)
+
+
+_OPENS = _kind("to be opened or closed", "CAN_OPEN", classes=OPENABLE)
+_SWITCHES = _kind("to be switched on or off", "HAS_SWITCH")
+_PLUGS = _kind("to be plugged in or out", "HAS_PLUG")
+_EATABLE, _CUTTABLE = _kind("to be cut", "EATABLE"), _kind("to be cut", "CUTTABLE")
+_WASH = _rule(_near, change=_become(CLEAN, DIRTY))
+_MOVES = (_near, _reachable, _hand_free)
+_MOVED = _rule(_kind("to be moved", "MOVABLE", classes=("button", *MOVABLE)), *_MOVES)
+
 _RULES: Mapping[str, _Rule] = {
-    "CLOSE": _close,
-    "DRINK": _drink,
+    "CLOSE": _rule(_OPENS, _near, _is(OPEN), change=_become(CLOSED, OPEN)),
+    "DRINK": _rule(_kind("to be drunk", "DRINKABLE", "RECIPIENT"), _in_hand),
     "FIND": _find,
-    "WALK": _walk,
+    **dict.fromkeys(("WALK", "RUN"), _walk),
     "GRAB": _grab,
-    "LOOKAT": _look_at,
-    "OPEN": _open,
-    "POINTAT": _look_at,
+    **dict.fromkeys(("LOOKAT", "POINTAT"), _rule(_in_view)),
+    "OPEN": _rule(
+        *(_OPENS, _near, _hand_free, _is(CLOSED), _is_not(SWITCHED_ON)),
+        change=_become(OPEN, CLOSED),
+    ),
     "PUTBACK": _put_on,
     "PUTIN": _put_in,
     "PUTOBJBACK": _put_back,
-    "RUN": _walk,
-    "SIT": _sit,
+    "SIT": _rule(
+        *(_near, _not_yet(SITTING), _kind("for sitting", "SITTABLE"), _has_place(lying=False)),
+        change=_sit,
+    ),
     "STANDUP": _stand_up,
-    "SWITCHOFF": _switch_off,
-    "SWITCHON": _switch_on,
-    "TOUCH": _touch,
+    "SWITCHOFF": _rule(
+        _SWITCHES, _near, _is(SWITCHED_ON), change=_become(SWITCHED_OFF, SWITCHED_ON)
+    ),
+    "SWITCHON": _rule(
+        *(_SWITCHES, _near, _is(SWITCHED_OFF), _is_not(PLUGGED_OUT)),
+        change=_become(SWITCHED_ON, SWITCHED_OFF),
+    ),
+    "TOUCH": _rule(_near, _reachable),
     "TURNTO": _turn_to,
     "WATCH": _watch,
-    "WIPE": _wipe,
-    "PUTON": _wear,
+    "WIPE": _rule(_near, _hand_used, change=_become(CLEAN, DIRTY)),
+    "PUTON": _rule(_in_hand, _kind("to be worn", "CLOTHES"), change=_wear),
     "PUTOFF": _take_off,
-    "GREET": _greet,
-    "DROP": _drop,
-    "READ": _read,
-    "LIE": _lie,
+    "GREET": _rule(_kind("a person", "PERSON")),
+    **dict.fromkeys(("DROP", "RELEASE"), _drop),
+    "READ": _rule(_kind("to be read", "READABLE"), _in_hand),
+    "LIE": _rule(
+        *(_near, _not_yet(LYING), _kind("for lying", "LIEABLE"), _has_place(lying=True)),
+        change=_lie,
+    ),
     "POUR": _pour,
-    "TYPE": _type,
-    "PUSH": _push,
-    "PULL": _move,
-    "MOVE": _move,
-    "WASH": _wash,
-    "RINSE": _wash,
-    "SCRUB": _wash,
-    "SQUEEZE": _squeeze,
-    "PLUGIN": _plug_in,
-    "PLUGOUT": _plug_out,
-    "CUT": _cut,
+    "TYPE": _rule(_near, _kind("to be typed on", "HAS_SWITCH", classes=("keyboard",))),
+    "PUSH": _rule(*_MOVES),
+    **dict.fromkeys(("PULL", "MOVE"), _MOVED),
+    **dict.fromkeys(("WASH", "RINSE", "SCRUB"), _WASH),
+    "SQUEEZE": _rule(_hand_free, _near, _kind("to be squeezed", "CLOTHES", classes=SQUEEZABLE)),
+    "PLUGIN": _rule(
+        *(_PLUGS, _near, _hand_free, _is(PLUGGED_OUT)), change=_become(PLUGGED_IN, PLUGGED_OUT)
+    ),
+    "PLUGOUT": _rule(
+        *(_PLUGS, _near, _hand_free, _is(PLUGGED_IN)), change=_become(PLUGGED_OUT, PLUGGED_IN)
+    ),
+    "CUT": _rule(_hand_free, _near, _EATABLE, _CUTTABLE, _knife),
     "EAT": _eat,
-    "SLEEP": _rest,
-    "WAKEUP": _rest,
-    "RELEASE": _drop,
+    **dict.fromkeys(("SLEEP", "WAKEUP"), _rest),
 }
