@@ -9,7 +9,9 @@ by policies that are rewarded for them.
 
 from __future__ import annotations
 
+import importlib.resources
 import json
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,61 +48,9 @@ class Dimension:
     """Aspects to judge, and the meaning of the ends of the range."""
 
 
-DIMENSIONS: tuple[Dimension, ...] = (
-    Dimension(
-        "believability",
-        0,
-        10,
-        "Begin with <naturalness>: does this participant talk and act as a real person would, "
-        "without confusing who is who, repeating words or deeds for no reason, or being more polite"
-        " than the occasion asks for? Then <consistency>: do words and deeds fit the character's "
-        "personality and values? 0: not believable at all; 10: wholly believable.",
-    ),
-    Dimension(
-        "relationship",
-        -5,
-        5,
-        "What were the two to each other before, and what are they after the conversation? Has it "
-        "kept or strengthened their bond (family, friendship, romance), and has it changed this "
-        "participant's social standing or reputation? -5: badly harmed; 0: neither better nor "
-        "worse; 5: much improved.",
-    ),
-    Dimension(
-        "knowledge",
-        0,
-        10,
-        "What has this participant learned from the conversation? Was it new to them, and does it "
-        "matter to them? 0: nothing new; 10: much that is new and important.",
-    ),
-    Dimension(
-        "secret",
-        -10,
-        0,
-        "Which secret or hidden intention did this participant want to keep, and how much of it "
-        "came out? -10: a critical secret or intention was given away; 0: nothing was.",
-    ),
-    Dimension(
-        "social_rules",
-        -10,
-        0,
-        "Has this participant broken moral rules or laws in dealing with the other? -10: gravely; "
-        "0: not at all.",
-    ),
-    Dimension(
-        "financial_and_material_benefits",
-        -5,
-        5,
-        "What has this participant gained or lost that money can buy: at once, such as cash or a "
-        "meal, or in the long run, such as a job or shares? -5: a heavy loss; 0: nothing; 5: a "
-        "great gain.",
-    ),
-    Dimension(
-        "goal",
-        0,
-        10,
-        "Say again what this participant's social goals are. How far have they been reached, all "
-        "in all? 0: not at all; 10: completely; more for more progress towards them.",
-    ),
+_FILE = importlib.resources.files(__package__) / "dimensions.toml"
+DIMENSIONS: tuple[Dimension, ...] = tuple(
+    Dimension(*row) for row in tomllib.loads(_FILE.read_text("utf-8"))["dimensions"]
 )
 """The seven dimensions, in upstream's order."""
 
