@@ -663,13 +663,7 @@ class TextEnv(LiveSpec, gym.Env[Any, str], Generic[ConfigT]):
         return self.copies.engine.render(0, self.render_mode)
 
     def film(self, task: Task, seed: int, actions: Iterable[str]) -> list[Still]:
-        """Play an episode and return a still before each action and at the end.
-
-        Args:
-            task: one of the environment's tasks.
-            seed: seed of the episode, as in ``Trajectory.seed``.
-            actions: played until they run out or the episode ends.
-        """
+        """Play an episode and return a still before each action and at the end."""
         draws = "rgb_array" in self.metadata["render_modes"]
         frame = self.copies.begin(self._index, [task], [seed])
         self._begun = True

@@ -223,10 +223,7 @@ def draws_round(env: gym.Env[Any, Any], times: int) -> Round:
 def walk_round(env: gym.Env[Any, Any], tasks: Callable[[], Sequence[Task]], steps: int) -> Round:
     """Return a round of a random walk in each task: CPU time of every step, in us.
 
-    Args:
-        env: its turn limit must not be reached.
-        tasks: returns a round's tasks.
-        steps: steps per task, fewer if it ends.
+    The environment's turn limit must not be reached.
     """
     rng = np.random.default_rng(0)
 
@@ -249,10 +246,7 @@ def walk_round(env: gym.Env[Any, Any], tasks: Callable[[], Sequence[Task]], step
 def vector_walk_round(venv: TextVectorEnv, tasks: Callable[[], list[Task]], steps: int) -> Round:
     """Return a round of a random walk of all copies: steps per second of CPU time.
 
-    Args:
-        venv: its turn limit must not be reached; finished copies are put back to their start.
-        tasks: returns a round's tasks, one per group.
-        steps: steps of all copies.
+    The turn limit must not be reached; finished copies are put back to their start.
     """
     rng = np.random.default_rng(0)
 
@@ -348,13 +342,8 @@ def fresh_contests(
 ) -> list[Contest]:
     """Return the measurement of a trainer that plays every task once; no upstream has it.
 
-    Args:
-        env_id: the environment.
-        copies: number of its copies.
-        steps: steps of all copies in a round, best a multiple of an episode's.
-        target: required steps per second, if any.
-        choose: chooses the actions.
-        options: options of the environment.
+    A round has this many steps of all copies, best a multiple of an episode's; ``target`` is in
+    steps per second.
     """
     walks: list[_FreshWalk] = []
 
@@ -389,11 +378,8 @@ def snapshot_contests(
 ) -> list[Contest]:
     """Return the measurements of saving and restoring; no upstream has them.
 
-    Args:
-        copies: copies of the vector environment.
-        snapshots: number of times all of them are saved and restored in a round.
-        venv: a vector environment in the middle of episodes.
-        env: a single environment, with all of Gymnasium's wrappers.
+    All copies of ``venv``, in the middle of episodes, are saved and restored ``snapshots`` times in
+    a round, ``env`` with all of Gymnasium's wrappers.
     """
     return [
         Contest(

@@ -14,10 +14,7 @@ __all__ = ["require_folder", "require_integers", "require_official"]
 def require_integers(config: Any, least: Mapping[str, int], *, optional: bool = False) -> None:
     """Raise :class:`ConfigError` for a field that is no integer of at least its ``least``.
 
-    Args:
-        config: a dataclass.
-        least: the smallest values, by field.
-        optional: whether the fields may be None.
+    ``optional``: the fields may be None.
     """
     for name, smallest in least.items():
         value = getattr(config, name)
@@ -36,10 +33,8 @@ def require_folder(data_dir: object) -> None:
 def require_official(config: Any, only: Mapping[str, str], *, builtin: Mapping[str, str]) -> None:
     """Raise :class:`ConfigError` for an option of the other kind of data.
 
-    Args:
-        config: a dataclass with a field ``data``.
-        only: what is said of the options that builtin tasks lack; they are None by default.
-        builtin: what is said of the seeds that official tasks lack; they are 0 by default.
+    ``only`` says why builtin tasks lack an option, whose default is None; ``builtin`` why official
+    ones lack a seed, whose default is 0.
     """
     require_one_of("data", config.data, ("builtin", "official"))
     official = config.data == "official"

@@ -58,13 +58,7 @@ class RayPool(WorkerPool):
 
     Each takes one CPU of the cluster. The environment's data must be on every machine.
 
-    Args:
-        env_class: environment whose engine each actor builds for its share.
-        config: the environment's config.
-        max_turns: turn limit.
-        num_envs: copies in all.
-        workers: number of actors; copies are assigned in consecutive blocks.
-        max_steps: steps after which an episode is truncated; see :class:`Copies`.
+    The arguments are those of :class:`WorkerPool`.
     """
 
     # Ray takes several seconds to notice that a machine is gone, and may choose it until then.

@@ -373,9 +373,7 @@ _MOST_LEVELS = 5
 def meant_folder(given: Path, holds: Callable[[Path], bool]) -> Path | None:
     """Return the folder of data that a user meant by a part of it or the folder above.
 
-    Args:
-        given: the given path, a file or a folder, existing or not.
-        holds: returns whether a folder contains the data.
+    The path may exist or not; ``holds`` tells whether a folder contains the data.
 
     Returns:
         The nearest folder above that contains it, or the only one below; None if there is none.
@@ -393,11 +391,7 @@ def meant_folder(given: Path, holds: Callable[[Path], bool]) -> Path | None:
 def get_command(name: str, home: Path, usual: Path, *options: str) -> str:
     """Return the command that downloads an environment's own data to a folder.
 
-    Args:
-        name: name of the data.
-        home: the folder.
-        usual: the default folder.
-        options: further options of the command.
+    ``usual`` is the default folder, which is not named.
     """
     folder = () if home == usual or os.path.isfile(home) else ("--folder", shlex.quote(str(home)))
     return " ".join(("creditrl data get", name, *folder, *options))
@@ -408,12 +402,8 @@ def where_to_look(
 ) -> str:
     """Return what to do if a folder lacks an environment's own data, in a sentence.
 
-    Args:
-        home: the folder.
-        holds: returns whether another folder contains the data.
-        command: command that downloads the data to ``home``.
-        variable: environment variable that names the folder of the data.
-        what: the data, e.g. ``"Boxoban's levels"``.
+    ``holds`` tells whether another folder has the data ``what``, ``command`` downloads it to
+    ``home``, and ``variable`` names its folder.
     """
     meant = meant_folder(home, holds)
     if meant is not None:

@@ -204,9 +204,7 @@ def _vector(tasks: tuple[Task, ...], sizes: ALFWorldSizes) -> Round:
 def _new_games(tasks: tuple[Task, ...], *, seen: bool) -> Round:
     """Reset games that are not in memory, from files written for this.
 
-    Args:
-        tasks: the games.
-        seen: the files were read before, and their problems are in the cache on disk.
+    With ``seen``, the files were read before, and their problems are in the cache on disk.
     """
     env = _make()
     contents = [_file_content(task) for task in tasks]

@@ -96,10 +96,8 @@ def upstream_rules(flavour: Flavour) -> tuple[str, str]:
 def find_games(count: int, seed: int, flavour: Flavour | None = None) -> Games:
     """Return ``count`` games, or all if there are fewer; types and splits take turns.
 
-    Args:
-        count: number of games; a larger number begins with the games of a smaller one.
-        seed: decides which games.
-        flavour: wording; None: that of the game files, ``0.4`` without files.
+    ``seed`` decides which; a larger number begins with the games of a smaller one. Without a
+    flavour, it is that of the game files, ``0.4`` without files.
     """
     rng = np.random.default_rng(seed)
     official: dict[str, TaskSet] = {}

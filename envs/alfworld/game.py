@@ -169,10 +169,7 @@ def display_names(ids: Iterable[str]) -> dict[str, str]:
 def compile_game(problem: Problem, goal_text: str, flavour: Flavour) -> Game:
     """Return the game of a household.
 
-    Args:
-        problem: its things, facts and goal.
-        goal_text: the sentence after "Your task is to: ", without its full stop.
-        flavour: wording of commands and observations.
+    ``goal_text`` follows "Your task is to: ", without its full stop.
 
     Raises:
         DataError: the agent is nowhere or in two places, or holds two things.

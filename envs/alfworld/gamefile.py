@@ -147,10 +147,7 @@ class GameFile(GameSource):
     ) -> GameFile:
         """Return the source of any game file.
 
-        Args:
-            path: a ``game.tw-pddl``; nothing else of the release is needed.
-            goal: sentence to use instead of the file's own.
-            flavour: wording to use instead of the file's own.
+        Nothing else of the release is needed; ``goal`` and ``flavour`` replace the file's own.
 
         Raises:
             DataError: see :func:`read_game_file`.

@@ -192,10 +192,7 @@ def task_type(index: int) -> str:
 def household(config: HouseholdConfig, split: str, index: int) -> Household:
     """Return a household; equal arguments give equal households on every machine.
 
-    Args:
-        config: what to make.
-        split: ``"train"``, ``"valid_seen"`` or ``"valid_unseen"``.
-        index: at least 0; decides the type, see :func:`task_type`.
+    The index decides the type, see :func:`task_type`.
     """
     require_one_of("split", split, SPLITS)
     dice = _dice(f"{config.name}/{split}", index)
@@ -276,12 +273,7 @@ _SQUARES = tuple(product(range(-14, 15), repeat=2))
 def floor_plan(size: Size, seed: int, kind: str, unseen: bool, number: int) -> FloorPlan:
     """Return room ``number`` of a kind.
 
-    Args:
-        size: size of the room.
-        seed: seed of the household's config.
-        kind: a key of :attr:`Catalogue.rooms`.
-        unseen: whether the room is one of those reserved for ``valid_unseen``.
-        number: from 0.
+    ``unseen``: it is one of those reserved for ``valid_unseen``.
     """
     dice = _dice(f"room {size} {seed} {kind} {'unseen' if unseen else 'seen'}", number)
     room = catalogue().rooms[kind]
@@ -548,12 +540,7 @@ def object_ids(made: Household) -> list[str]:
 
 
 def to_problem(made: Household, name: str) -> Problem:
-    """Return a household as facts.
-
-    Args:
-        made: the household.
-        name: name of the problem, a PDDL name in lower case.
-    """
+    """Return a household as facts."""
     room = made.room
     agent = "agent1"
     objects = object_ids(made)

@@ -73,8 +73,7 @@ def list_games(folder: Path) -> Listing:
 
     3,600 games take 0.07 s, the first time 3 s; more if the disk has not read them recently.
 
-    Args:
-        folder: contains ``<task>/<trial>/``.
+    The folder holds ``<task>/<trial>/``.
 
     Raises:
         DataError: a folder cannot be read. Damaged files raise nothing, see :attr:`Listed.damage`.

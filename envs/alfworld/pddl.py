@@ -22,10 +22,6 @@ _KINDS = ("agent", "object", "receptacle", "location", "otype", "rtype")
 def read_problem(text: str, where: str) -> Problem:
     """Return the household that a PDDL problem describes.
 
-    Args:
-        text: the problem, ``(define (problem ...) ...)``.
-        where: file of the text, for messages.
-
     Raises:
         DataError: the text is truncated or not PDDL, uses an unknown predicate or an undeclared
             name, or its goal is not one of ALFWorld's six.

@@ -159,9 +159,7 @@ class _Search:
     def _clear_hands(self, place: int, doors: int) -> tuple[int, _Deed | None]:
         """Return the cheapest way to have free hands at a place, and its cost in a chain.
 
-        Args:
-            place: start of the chain.
-            doors: doors that it opens anyway.
+        It opens ``doors`` anyway.
         """
         at = self.game.mask_at
         here = self.state.location
@@ -183,8 +181,7 @@ class _Search:
     def _destinations(self, special: set[int]) -> list[_Deed]:
         """Return deeds that put targets down, equivalent ones once; moves still lack their objects.
 
-        Args:
-            special: locations that a chain may visit for another reason.
+        A chain may visit ``special`` locations for another reason.
         """
         game, state = self.game, self.state
         special = special | {state.location} | {deed.place for _, deed in self.taken_from}

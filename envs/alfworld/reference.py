@@ -90,10 +90,6 @@ class ReferenceEngine(Engine):
     A TextWorld needs about a second to load a game, tens of milliseconds for a step, and works in
     only one thread.
 
-    Args:
-        num_envs: copies.
-        keep_checked: as in :class:`creditrl.envs.alfworld.engine.ALFWorldEngine`.
-
     Raises:
         MissingExtraError: upstream's packages are not installed.
     """
@@ -371,11 +367,8 @@ def read_state(
 ) -> State:
     """Return the state of a household in which exactly these facts hold.
 
-    Args:
-        game: the household.
-        facts: predicate in lower case to its arguments' display names; ``not_inreceptacle`` has the
-            objects that were taken out.
-        locations: display name to number.
+    Facts name things by their display names; ``not_inreceptacle`` has the objects that were taken
+    out.
     """
     objects, receptacles = game.objects_by_name, game.receptacles_by_name
 

@@ -39,10 +39,7 @@ def segment(game: Game, before: State, move: Move | None) -> str:
     So consecutive turns of one sub-goal share their key, and the shortest success has four: find,
     take, find, put. The key depends only on the arguments.
 
-    Args:
-        game: the household.
-        before: the state before the action.
-        move: the action; None if it failed.
+    Without a move, the action failed; ``before`` is the state before it.
     """
     if move is not None and move.kind in _MANIPULATIONS:
         return f"{_MANIPULATIONS[move.kind]} {game.object_types[move.object]}"

@@ -356,11 +356,7 @@ def game_data(
 ) -> dict[str, Any]:
     """Return the content of a ``game.tw-pddl``, which TextWorld's ``PddlEnv.load`` takes.
 
-    Args:
-        problem: the household.
-        goal_text: the sentence after "Your task is to: ", without its full stop.
-        flavour: wording of commands and observations.
-        walkthrough: commands that win; None: the file has none.
+    ``goal_text`` follows "Your task is to: ", without its full stop; the walkthrough wins.
     """
     data: dict[str, Any] = {
         "pddl_domain": domain_text(flavour),

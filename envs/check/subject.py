@@ -117,12 +117,7 @@ def choose(
 ) -> str:
     """Return an admissible action, or with some probability one that cannot be executed.
 
-    Args:
-        rng: draws the action.
-        admissible: the actions.
-        nonsense: that probability.
-        hint: form of an open-ended action, filled in if there are no admissible actions.
-        goal: source of its words.
+    Without admissible actions, the hint is filled in with words of the goal.
     """
     if not (len(admissible) or hint) or rng.random() < nonsense:
         return f"no such action {int(rng.integers(1000))}"

@@ -64,16 +64,7 @@ def _to_int(mask: NDArray[np.bool_]) -> int:
 
 
 class Rectangle:
-    """The cells of a level that its floor lies in, and the numbers of positions there.
-
-    Args:
-        top: first row.
-        left: first column.
-        rows: number of rows.
-        columns: number of columns.
-        width: columns of the level.
-        num_boxes: boxes of the room.
-    """
+    """The cells of a level that its floor lies in, and the numbers of positions there."""
 
     def __init__(
         self, top: int, left: int, rows: int, columns: int, width: int, num_boxes: int

@@ -35,16 +35,8 @@ class SokobanEngine(Engine):
     Copies can have rooms of different sizes: each is padded with walls to height x width. The text
     shows only a room's own cells; images, which are one array for all copies, show the padding too.
 
-    Args:
-        num_envs: copies.
-        height: maximum number of rows of a room.
-        width: maximum number of columns of a room.
-        max_boxes: maximum number of boxes of a room.
-        actions_per_turn: maximum number of actions in one text, separated by ``||``.
-        compat: ``"gym-sokoban"``, ``"verl-agent"`` or None; see :class:`SokobanConfig`.
-        image: ``"tiles"``, ``"tiny"`` or None (views have no image).
-        tile_px: side of a tile in pixels.
-        progress: put ``optimal_remaining`` and ``deadlocked`` into ``info``.
+    Rooms have at most this height, width and number of boxes; a view has an image in style
+    ``"tiles"`` or ``"tiny"``, or None. The rest is as in :class:`SokobanConfig`.
     """
 
     format = 2

@@ -141,9 +141,7 @@ def read_levels(path: str | os.PathLike[str], *, boxoban: bool | None = None) ->
 
     Boxoban files take about 2 ms per 1,000 levels.
 
-    Args:
-        path: an XSB or Boxoban file.
-        boxoban: see :func:`parse_levels`.
+    ``boxoban``: see :func:`parse_levels`.
 
     Raises:
         DataError: the file cannot be read.

@@ -283,15 +283,7 @@ def _run(
 def search(
     board: Board, boxes: int, player: int, max_nodes: int, deadline: float | None
 ) -> tuple[Literal["solved", "unsolvable", "unknown"], list[tuple[int, int]], int]:
-    """Return (status, pushes as (cell of the box, direction), expanded nodes).
-
-    Args:
-        board: the room.
-        boxes: bit mask of the boxes.
-        player: the player's cell.
-        max_nodes: expanded nodes after which the answer is ``"unknown"``.
-        deadline: value of ``time.perf_counter`` after which the answer is ``"unknown"``.
-    """
+    """Return (status, pushes as (cell of the box, direction), expanded nodes)."""
     first = board.moves_left(boxes, player)
     if first < 0:
         return "unsolvable", [], 0

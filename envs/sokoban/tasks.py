@@ -226,12 +226,7 @@ class GeneratedLevels(SokobanTasks):
     0.1 ms (``easy``, whose levels are stored, so that it takes 0.005 ms), 0.3 ms, 2 ms (``hard``)
     and 4 ms in train, up to 4 times as much elsewhere.
 
-    Args:
-        name: part of the ids; seeds the tasks.
-        type: task type, the tier.
-        split: one of :data:`creditrl.envs.tasks.SPLITS`.
-        config: what to generate.
-        size: number of tasks.
+    The name seeds the tasks, and is part of their ids.
     """
 
     def __init__(

@@ -35,10 +35,6 @@ class Reader(dict[str, tuple[int, ...]]):
     """Text to integer actions, cached: agents write few different short texts.
 
     ``reader[text]`` is a tuple of actions, empty if the text is not understood.
-
-    Args:
-        compat: the package to imitate.
-        actions_per_turn: maximum number of actions in one text.
     """
 
     def __init__(self, compat: Compat | None, actions_per_turn: int = 1) -> None:

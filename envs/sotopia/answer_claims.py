@@ -81,10 +81,6 @@ class _Place:
 class Claims:
     """All statements of an answer about the scores, and the problems with reading them.
 
-    Args:
-        names: full names of both sides.
-        dimensions: what was to be scored.
-
     Attributes:
         made: per side and dimension, the claims, in their order.
         reasons: per side and dimension, the reasons given apart from the scores.

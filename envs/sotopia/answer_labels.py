@@ -66,12 +66,7 @@ _NO_NAMES = frozenset((*SCORE_KEYS, *(word for d in DIMENSIONS for word in d.nam
 
 
 class Labels:
-    """Reads labels, for two participants and the given dimensions.
-
-    Args:
-        names: full names of both sides.
-        dimensions: names of what was to be scored.
-    """
+    """Reads labels, for two participants and the given dimensions."""
 
     def __init__(self, names: tuple[str, str], dimensions: Iterable[str]) -> None:
         self.names = names

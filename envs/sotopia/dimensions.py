@@ -154,15 +154,7 @@ def repair_prompt(
     names: tuple[str, str],
     dimensions: Sequence[Dimension] = DIMENSIONS,
 ) -> list[dict[str, str]]:
-    """Return the messages that ask a judge to rewrite an unusable answer.
-
-    Args:
-        question: the question it was asked.
-        answer: its answer.
-        problems: why the answer is unusable.
-        names: names of both sides.
-        dimensions: the dimensions to score.
-    """
+    """Return the messages that ask a judge to rewrite an unusable answer."""
     ranges = ", ".join(f"{d.name} {d.low} to {d.high}" for d in dimensions)
     complaint = "\n".join(
         (

@@ -301,8 +301,7 @@ class SotopiaEngine(Engine):
     def _play(self, work: list[tuple[int, Action | None]]) -> None:
         """Play turns until it is the agent's turn again, or the dialogue is over.
 
-        Args:
-            work: copies, each with the agent's action for the present turn; None if it has none.
+        ``work`` has the agent's action for the present turn of each copy, None if it has none.
         """
         rules = self._rules
         while work:

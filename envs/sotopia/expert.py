@@ -33,8 +33,7 @@ _GREAT = 0.85
 def expert_action(ask: PartnerAsk) -> str | None:
     """Return the expert's next action; None if a scenario has no terms.
 
-    Args:
-        ask: the dialogue, with the expert's ``side``.
+    The expert plays ``ask.side``.
     """
     terms = ask.combination.scenario.terms
     if not isinstance(terms, Terms):

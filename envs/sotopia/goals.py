@@ -26,10 +26,7 @@ def read_terms(source: str, text: str, goals: tuple[str, str]) -> Terms | None:
     A target price is taken as the price at which its side gains nothing. In 5 of the 10 bargains no
     price suits both, and leaving without a deal is right.
 
-    Args:
-        source: upstream's name of the kind, e.g. ``craigslist_bargains``.
-        text: text of the scenario.
-        goals: goals of both sides.
+    ``source`` is upstream's name of the kind, e.g. ``craigslist_bargains``.
 
     Raises:
         ValueError: it is of a kind with terms, but its wording is not a known one.

@@ -42,11 +42,6 @@ def read_answer(
     or by the words before an object. A score out of its range is not clamped: the judge has not
     understood the scale. Repeated statements have to agree, and if an answer was cut and begun
     again, this includes the part before the cut.
-
-    Args:
-        text: the answer.
-        names: full names of both sides.
-        dimensions: what was to be scored.
     """
     said = Claims(names, dimensions)
     try:

@@ -15,14 +15,7 @@ __all__ = ["Meeting"]
 
 
 class Meeting:
-    """One dialogue; an answer that is not an action counts as doing nothing, as in upstream.
-
-    Args:
-        combination: the scenario and its cast.
-        rules: when it ends, and whose turn it is.
-        seed: seed of the order, if it is random.
-        visibility: what each side may know of the other.
-    """
+    """One dialogue; an answer that is not an action counts as doing nothing, as in upstream."""
 
     def __init__(
         self,
@@ -50,8 +43,7 @@ class Meeting:
     def play(self, answers: Sequence[str]) -> tuple[str, str]:
         """Play one turn.
 
-        Args:
-            answers: each side's text; a side that is not to act does nothing.
+        ``answers`` has each side's text; a side that is not to act does nothing.
 
         Returns:
             Per side why its answer was not an action: ``""``, ``unparsed``, ``unknown`` or

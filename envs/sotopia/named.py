@@ -15,10 +15,7 @@ __all__ = ["make_named"]
 def make_named(option: str, which: str, known: Mapping[str, str]) -> Any:
     """Return the object named ``"name"`` or ``"name:argument"``.
 
-    Args:
-        option: name of the option, for messages.
-        which: the requested name.
-        known: ``"module:callable"`` by name.
+    ``known`` has ``"module:callable"`` by name.
 
     Raises:
         ConfigError: there is no such name, or the argument is missing or superfluous.

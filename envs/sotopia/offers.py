@@ -67,10 +67,7 @@ NO_TALK = Talk()
 def follow(terms: Terms, turns: Turns, before: Talk = NO_TALK) -> Talk:
     """Return the state of the negotiation after a dialogue's turns.
 
-    Args:
-        terms: the possible agreements.
-        turns: the whole dialogue.
-        before: state after its first turns, which are not read again.
+    ``before`` is the state after the first turns, which are not read again.
     """
     talk = before
     for turn in turns[talk.heard :]:

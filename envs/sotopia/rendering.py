@@ -103,9 +103,7 @@ def _entities(text: str) -> str:
 def bio(character: Character, knows: Relationship | None) -> str:
     """Return the description of a character for a reader.
 
-    Args:
-        character: the described character.
-        knows: how close the reader is; None: the reader is the character itself, or a judge.
+    ``knows`` says how close the reader is; None: the character itself, or a judge.
     """
     if knows == Relationship.STRANGER:
         return ""
@@ -130,10 +128,7 @@ def context(
 ) -> str:
     """Return scenario, participants, backgrounds and goals, as a side may know them.
 
-    Args:
-        combination: the scenario and its cast.
-        side: the reader's side; None: a judge, who sees everything.
-        visibility: see :mod:`creditrl.envs.sotopia.profiles`.
+    ``side`` None: for a judge, who sees everything.
     """
     scenario = combination.scenario
     names = combination.names

@@ -28,10 +28,6 @@ class BuiltinCombinations(Sequence[Combination]):
     """Scenarios with their casts: number ``i`` depends only on (split, i).
 
     Train and valid_seen share situations but no instance; valid_unseen has separate situations.
-
-    Args:
-        split: one of :data:`creditrl.envs.tasks.SPLITS`.
-        kinds: of :data:`~.situations.KINDS`; None: all.
     """
 
     def __init__(self, split: str, kinds: Sequence[str] | None = None) -> None:

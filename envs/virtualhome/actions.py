@@ -114,13 +114,6 @@ def meant(
     It is the one that it referred to before (``names``: ids by class); else the one with the lowest
     id among the nearest: those that the character is CLOSE to, else those in reach, else those it
     sees.
-
-    Args:
-        scene: the constant part.
-        world: the current world.
-        names: ids by class.
-        class_name: a class of the scene.
-        near: the surroundings, if already known.
     """
     nodes = scene.of_class[class_name]
     if nodes & (nodes - 1):
@@ -140,13 +133,6 @@ def read_action(
     """Read an action; case, underscores and the number of spaces do not matter.
 
     If a text can be read in two ways, the first one that names only existing things is taken.
-
-    Args:
-        scene: the constant part.
-        world: the current world.
-        names: ids by class.
-        text: the action.
-        near: the surroundings, if already known.
     """
     known: dict[str, Misread | _Reading] = scene.words.setdefault("readings", {})
     found = known.get(text)

@@ -54,10 +54,6 @@ _PREFIX = "Observation: "
 def load_spa(spa: Path, master: Path) -> ModuleType:
     """Import SPA's environment; a process can have one.
 
-    Args:
-        spa: a checkout of SPA, or of STeCa.
-        master: a checkout of upstream's master.
-
     Raises:
         DataError: the files are not there.
     """
@@ -113,16 +109,7 @@ class _State:
 class SpaEpisode:
     """One episode of SPA's environment.
 
-    Args:
-        module: the result of :func:`load_spa`.
-        graph: the initial graph dict.
-        title: of the task.
-        description: of the task.
-        goal: of the task.
-        names: ids by class, as in SPA's task files.
-        seed: decides draws, as it does in the profile ``spa``.
-        max_steps: limit of steps.
-        flavour: ``"master"`` as shipped, ``"repaired"``.
+    The seed decides draws, as it does in the profile ``spa``.
     """
 
     def __init__(

@@ -96,14 +96,7 @@ def load_upstream(checkout: Path) -> SimpleNamespace:
 
 
 class Upstream:
-    """Upstream's state of one household, one action after another.
-
-    Args:
-        modules: the result of :func:`load_upstream`.
-        graph: the initial graph dict.
-        profile: how often upstream lists the whole graph, see :attr:`Profile.looks`.
-        flavour: what is repaired.
-    """
+    """Upstream's state of one household, one action after another."""
 
     def __init__(
         self, modules: SimpleNamespace, graph: GraphDict, profile: Profile, flavour: Flavour

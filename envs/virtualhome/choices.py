@@ -39,11 +39,7 @@ def possible(
 ) -> list[Act]:
     """Return all possible actions on some nodes, in the order of :data:`ACTIONS`, then of ids.
 
-    Args:
-        scene: the constant part.
-        world: the current world.
-        profile: whose rules hold.
-        ids: ids of the nodes that can be an action's objects; all by default.
+    Objects are only nodes with these ids; all by default.
     """
     allowed = (1 << len(scene.ids)) - 1
     if ids is not None:
@@ -77,12 +73,8 @@ def choices(
     The rules do the same for one node at a time; ``test_what_is_possible_is_what_can_be_performed``
     keeps the two consistent.
 
-    Args:
-        scene: the constant part.
-        world: the current world.
-        profile: whose rules hold.
-        allowed: the nodes that can be an action's objects, as bits.
-        reached: what :func:`creditrl.envs.virtualhome.turn.reach` returns, if already known.
+    Only nodes in ``allowed``, as bits, are objects; ``reached`` is what
+    :func:`creditrl.envs.virtualhome.turn.reach` returns, if already known.
     """
     turn, c, kit = Turn(scene, world, profile), scene.character, _kit(scene)
     having, back, states = scene.having, world.back, world.states

@@ -106,13 +106,7 @@ class Situation(Kept):
 
 
 class Stage:
-    """A task, ready to play.
-
-    Args:
-        household: the task.
-        profile: whose rules hold.
-        sight: scope of observations.
-    """
+    """A task, ready to play."""
 
     def __init__(self, household: Household, profile: Profile, sight: Sight) -> None:
         self.profile, self.sight = profile, sight
@@ -392,13 +386,8 @@ def tell(
 ) -> str:
     """Return the sentence about a moment; names in it are classes, as in SPA.
 
-    Args:
-        scene: what never changes.
-        world: the current world.
-        here: the surroundings.
-        touched: the objects of the last action, as bits.
-        numbered: the nodes that are named with their id, as bits.
-        sight: scope of observations.
+    ``touched`` are the objects of the last action, ``numbered`` the nodes named with their id, both
+    as bits.
     """
     nodes = near(scene, here.close, here.seen, whole_room=sight == "room") | touched
     return describe(scene, world, nodes, numbered)
@@ -442,13 +431,8 @@ def load_stage(source: HouseholdSource, profile: Profile, sight: Sight) -> Stage
 class VirtualHomeEngine(Engine):
     """The households of ``num_envs`` copies.
 
-    Args:
-        num_envs: copies.
-        profile: whose rules hold.
-        sight: scope of observations.
-        limit: maximum number of admissible actions to list; None: all.
-        without: relations that ``state_key("world")`` leaves out.
-        picture_size: width and height of maps in pixels.
+    At most ``limit`` admissible actions are listed; ``state_key("world")`` leaves out the relations
+    in ``without``.
     """
 
     format = 3

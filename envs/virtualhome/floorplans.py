@@ -163,11 +163,8 @@ def is_unseen(plan: FloorPlan) -> bool:
 def floor_plan(seed: int, unseen: bool, number: int, attempt: int = 0) -> FloorPlan:
     """Return a floor plan.
 
-    Args:
-        seed: a different seed gives different plans.
-        unseen: whether it is one of those reserved for ``valid_unseen``.
-        number: from 0; houses of three, four, five and six rooms take turns.
-        attempt: a different one gives a different plan, in case the furniture does not fit.
+    Houses of three, four, five and six rooms take turns. Another ``attempt`` gives another plan, in
+    case the furniture does not fit.
     """
     dice = dice_of(f"virtualhome plan {'unseen' if unseen else 'seen'}", seed, number, attempt)
     count = 3 + number % 4

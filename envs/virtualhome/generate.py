@@ -85,11 +85,7 @@ _NAMES = tuple(KINDS)
 def scene_of(seed: int, unseen: bool, number: int, day: int) -> tuple[Scene, World]:
     """Return a house on a day; the last 256 are cached.
 
-    Args:
-        seed: seed of the houses.
-        unseen: whether the house is one of those reserved for ``valid_unseen``.
-        number: number of the house.
-        day: from 0.
+    ``unseen``: the house is one of those reserved for ``valid_unseen``.
     """
     return day_scene(house(seed, unseen, number), day)
 
@@ -97,10 +93,7 @@ def scene_of(seed: int, unseen: bool, number: int, day: int) -> tuple[Scene, Wor
 def household(config: HouseholdConfig, split: str, index: int) -> Household:
     """Return a task; equal arguments give equal tasks on every machine.
 
-    Args:
-        config: what to make.
-        split: ``"train"``, ``"valid_seen"`` or ``"valid_unseen"``.
-        index: at least 0; decides the kind, see :func:`task_type`.
+    The index decides the kind, see :func:`task_type`.
     """
     require_one_of("split", split, SPLITS)
     kind = KINDS[task_type(index)]

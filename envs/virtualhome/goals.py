@@ -114,11 +114,7 @@ def goal_between(
 ) -> Goal:
     """Return the goal given by the difference between two worlds of a scene.
 
-    Args:
-        scene: the scene of both.
-        before: the world at the start.
-        after: the world at the end.
-        relations: relations of the edges that count.
+    Only edges of these relations count.
     """
     changed = 0
     for one, other in zip(before.states, after.states, strict=True):

@@ -502,11 +502,7 @@ class World(Kept):
 
 
 class Draft:
-    """The next world under construction; copies a relation's rows before it changes them.
-
-    Args:
-        world: the starting point; not changed.
-    """
+    """The next world under construction; copies a relation's rows before it changes them."""
 
     __slots__ = ("_back", "_fresh", "_rows", "_world", "found", "memory", "states", "trail")
 

@@ -67,15 +67,7 @@ HABITS = tuple(
 
 
 class Look(Missing):
-    """One analysis of a world: what is missing, what can be done here, what comes next.
-
-    Args:
-        scene: the house.
-        profile: whose rules hold.
-        needs: requirements of the goal.
-        habit: the priorities.
-        world: the current world.
-    """
+    """One analysis of a world: what is missing, what can be done here, what comes next."""
 
     def __init__(
         self, scene: Scene, profile: Profile, needs: Needs, habit: Habit, world: World

@@ -157,10 +157,7 @@ class House:
 def house(seed: int, unseen: bool, number: int) -> House:
     """Return a house: takes about 20 ms; the last 256 are cached.
 
-    Args:
-        seed: a different seed gives different houses.
-        unseen: whether it is one of those reserved for ``valid_unseen``.
-        number: from 0.
+    ``unseen``: it is one of those reserved for ``valid_unseen``.
     """
     dice = dice_of(f"virtualhome house {'unseen' if unseen else 'seen'}", seed, number)
     for attempt in range(_TRIES):

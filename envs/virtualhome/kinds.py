@@ -269,12 +269,7 @@ _KNOWN: Mapping[str, Collection[object]] = {
 
 
 class _Reader:
-    """Reads the kinds of a file, and says what is wrong with one.
-
-    Args:
-        path: the file.
-        groups: classes by the name of their group.
-    """
+    """Reads the kinds of a file, and says what is wrong with one."""
 
     def __init__(self, path: Path, groups: Mapping[str, Sequence[str]]) -> None:
         self.path, self.groups = path, groups
@@ -390,9 +385,7 @@ def _toml(path: Path) -> dict[str, Any]:
 def read_kinds(folder: Path, activities: Sequence[str] = ACTIVITIES) -> Mapping[str, Kind]:
     """Read kinds by name.
 
-    Args:
-        folder: where ``groups.toml`` and a file for each activity are.
-        activities: the files' names.
+    The folder has ``groups.toml`` and a file for each activity.
 
     Raises:
         DataError: a record does not follow this module's docstring; names file and kind.

@@ -83,10 +83,6 @@ def known_things(scene: Scene, names: Mapping[str, int]) -> int:
     """Return the nodes that the character knows of from anywhere, as bits.
 
     These are the task's things, and the furniture that opens, because things may be in it.
-
-    Args:
-        scene: what never changes.
-        names: ids of what the task is about, by class.
     """
     having = scene.having
     furniture = having["CAN_OPEN"] & having["CONTAINERS"] & ~having["GRABBABLE"]
@@ -137,10 +133,8 @@ def worthwhile(
 def listing(scene: Scene, possible: Mapping[str, Choice], called: Labels = (0, 0)) -> Listing:
     """Return actions in words: in the order of :data:`ORDER`, then of their objects' ids.
 
-    Args:
-        scene: what never changes.
-        possible: what :func:`creditrl.envs.virtualhome.choices.choices` returns.
-        called: what :func:`labels` returns; by default nothing is called by its id.
+    ``possible`` is what :func:`creditrl.envs.virtualhome.choices.choices` returns, ``called`` what
+    :func:`labels` does; by default nothing is called by its id.
     """
     before = said(scene, possible, called, _BEFORE_GAZES)
     gazes = said(scene, possible, called, GAZES)

@@ -125,14 +125,7 @@ class Needs:
 
 
 class Missing:
-    """The unmet requirements in a world.
-
-    Args:
-        scene: the house.
-        profile: whose rules hold.
-        needs: what the goal asks for.
-        world: the current world.
-    """
+    """The unmet requirements in a world."""
 
     def __init__(self, scene: Scene, profile: Profile, needs: Needs, world: World) -> None:
         self.scene, self.profile, self.needs, self.world = scene, profile, needs, world

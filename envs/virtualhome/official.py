@@ -86,10 +86,7 @@ def official_splits(source: str) -> tuple[str, ...]:
 class OfficialTasks(TaskList):
     """The tasks of one split of a source.
 
-    Args:
-        tasks: the tasks.
-        left_out: excluded tasks, by id, with the reason.
-        coverage: how many of the source's programs were available.
+    ``left_out`` has the reason why a task is excluded, by id.
     """
 
     def __init__(
@@ -110,11 +107,6 @@ def official_tasks(
 
     The first listing of ``programs`` prepares all of them, about 2 ms each, and shows progress on
     stderr; the result is stored in our cache.
-
-    Args:
-        split: one of :func:`official_splits`.
-        source: one of :data:`SOURCES`.
-        data_dir: the folder; None: see :func:`creditrl.envs.tasks.data_home`.
 
     Raises:
         ConfigError: an unknown source or split.

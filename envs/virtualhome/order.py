@@ -32,8 +32,7 @@ _Key: TypeAlias = tuple[Relation, int]
 class HashSet:
     """A set of small non-negative integers in the order of CPython's.
 
-    Args:
-        members: put in one after the other.
+    Its first members are put in one after the other.
     """
 
     __slots__ = ("fill", "members", "table")

@@ -58,10 +58,7 @@ class Place(NamedTuple):
 def places(scene: Scene, world: World, boxes: Boxes | None = None) -> dict[int, Place]:
     """Return where every node is that is anywhere; body parts are left out.
 
-    Args:
-        scene: what never changes.
-        world: the current world.
-        boxes: for nodes of which the scene knows none, e.g. those of the full released scene.
+    ``boxes`` are of nodes of which the scene knows none, e.g. those of the full released scene.
     """
     return _Placing(scene, world, boxes or {}).found
 

@@ -32,12 +32,6 @@ MOST_ACTIONS = 120
 def plan(scene: Scene, world: World, goal: Goal, profile: Profile = FIXED) -> list[Act] | None:
     """Return actions that reach a goal, each possible after those before it.
 
-    Args:
-        scene: the house.
-        world: the start of the plan.
-        goal: the goal.
-        profile: whose rules hold.
-
     Returns:
         The shortest plan found; empty if the goal is already reached; None if no habit reaches it.
     """
@@ -59,13 +53,7 @@ class _Step(NamedTuple):
 
 @dataclass(slots=True)
 class Guide:
-    """Plans for one goal; remembers the last plan while it is followed.
-
-    Args:
-        scene: the house.
-        goal: the goal.
-        profile: whose rules hold.
-    """
+    """Plans for one goal; remembers the last plan while it is followed."""
 
     scene: Scene
     goal: Goal

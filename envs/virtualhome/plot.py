@@ -59,11 +59,6 @@ class Plot:
     """A task under construction. Nodes are numbers as in :class:`Scene`.
 
     Every chosen node has a class that no other chosen node has, so its name identifies it.
-
-    Args:
-        scene: the house.
-        world: the day; the task begins with changes to it.
-        dice: for every choice.
     """
 
     def __init__(self, scene: Scene, world: World, dice: Dice) -> None:
@@ -208,9 +203,8 @@ class Plot:
     def vary(self, share: float, *pairs: tuple[str, str]) -> None:
         """Begin with some nodes of some classes in a state or out of it, as it happens.
 
-        Args:
-            share: share of the nodes that are changed; the goal's nodes are left alone.
-            pairs: classes, each with one of the two states that it changes between.
+        A share of the nodes is changed; the goal's are left alone. ``pairs`` has classes, each with
+        one of the two states that it changes between.
         """
         for name, state in pairs:
             for node in self.nodes(name):

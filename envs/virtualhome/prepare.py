@@ -80,12 +80,7 @@ class Preparation:
 def prepare(program: Program, home: Orderly, tables: Tables, profile: Profile = V1) -> Preparation:
     """Make the initial graph of a program.
 
-    Args:
-        program: what is to be done; ids from :data:`FIRST_ADDED` on that the scene lacks are of
-            things to be added.
-        home: the scene that it was made for.
-        tables: properties of classes, and where things may lie.
-        profile: whose rules hold.
+    Ids from :data:`FIRST_ADDED` on that the scene lacks are of things to be added.
 
     Raises:
         DataError: the program names a node that is another thing in the scene, or a class that no
@@ -106,8 +101,7 @@ _LIGHTS = ("light", "lamp")
 class Orderly:
     """A scene in good order, in which many programs may begin.
 
-    Args:
-        graph: its graph dict, which is not changed.
+    The graph dict is not changed.
     """
 
     def __init__(self, graph: GraphDict) -> None:

@@ -52,10 +52,7 @@ class Program:
     def acts(self, scene: Scene, *, names: bool = True) -> list[Act]:
         """Return the acts, in a scene that has their objects.
 
-        Args:
-            scene: where they are carried out.
-            names: whether the class of a node must be what the program calls it. Upstream uses only
-                the id.
+        ``names``: the class of a node must be what the program calls it; upstream uses only the id.
 
         Raises:
             DataError: the scene has no such node, or it is of another class.
@@ -88,10 +85,7 @@ _MENTION = re.compile(r"\s*+<\s*+([^<>]++)>\s*+\(\s*+(?:\d++\s*+\.\s*+)?(\d++)\s
 def parse_line(text: str, source: str = "<program>", number: int = 1) -> Line:
     """Parse one line.
 
-    Args:
-        text: e.g. ``"[WALK] <tv> (264)"``.
-        source: its location, for messages.
-        number: number of the line, from 1.
+    ``source`` and ``number`` are its place, for messages.
 
     Raises:
         DataError: it is not an act, the action is unknown, or the number of things is wrong.

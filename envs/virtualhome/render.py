@@ -162,10 +162,6 @@ def draw_map(
 def picture_size(size: Any, name: str = "size") -> tuple[int, int]:
     """Return a width and a height in pixels as a tuple.
 
-    Args:
-        size: two integers.
-        name: what they are called in messages.
-
     Raises:
         ConfigError: they are no such thing, or too small or large.
     """

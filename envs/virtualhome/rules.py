@@ -53,12 +53,6 @@ __all__ = ["perform"]
 def perform(scene: Scene, world: World, act: Act, profile: Profile = FIXED) -> Outcome:
     """Execute one action, or return why it fails.
 
-    Args:
-        scene: what never changes.
-        world: the current world; not changed.
-        act: the action, with ids of nodes.
-        profile: whose rules hold.
-
     Raises:
         UnknownNameError: there is no such action or no such node, or the number of objects is
             wrong. All that an agent may write is checked before.

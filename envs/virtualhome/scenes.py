@@ -47,9 +47,7 @@ _GET = "creditrl data get virtualhome"
 def read_graph(text: str, source: str) -> dict[str, Any]:
     """Parse a graph dict.
 
-    Args:
-        text: JSON.
-        source: where it comes from, for messages.
+    ``source`` is its place, for messages.
 
     Raises:
         DataError: it is not a JSON object; names the line.
@@ -69,11 +67,7 @@ def scene_of(
 ) -> tuple[Scene, World]:
     """Parse a graph dict and make its scene.
 
-    Args:
-        text: JSON.
-        source: where it comes from, for messages.
-        name: what the scene is called.
-        classes: the class names that may occur; None: any.
+    Only these classes may occur; None: any.
 
     Raises:
         DataError: it is not a scene, see :meth:`Scene.of`; names the line.
@@ -165,8 +159,7 @@ def holds_data(folder: Path) -> bool:
 class OfficialFolder:
     """A folder of VirtualHome's own data.
 
-    Args:
-        data_dir: the folder; else ``$CREDITRL_VIRTUALHOME_DATA`` or the cache's.
+    By default it is ``$CREDITRL_VIRTUALHOME_DATA`` or the cache's.
 
     Raises:
         DataError: there is no such folder.
@@ -185,9 +178,7 @@ class OfficialFolder:
     def scenes(self, release: Release = "v1.0.0", *, full: bool = False) -> tuple[str, ...]:
         """Return the names of the scenes that are here, e.g. ``TrimmedTestScene1_graph``.
 
-        Args:
-            release: which scenes.
-            full: those with everything in them and with boxes, ``TestScene1_graph``.
+        ``full``: those with everything in them and with boxes, ``TestScene1_graph``.
         """
         return tuple(sorted(self._scene_files(release, full)))
 

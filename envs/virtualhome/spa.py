@@ -68,9 +68,7 @@ ERROR_INPUT = "Error Input. Your input must contains 'Action: '"
 class SpaError(Exception):
     """SPA's environment raises here.
 
-    Args:
-        names: ids by class afterwards; None: unchanged.
-        last: id of the last object afterwards.
+    ``names`` and ``last`` are those afterwards; None: unchanged.
     """
 
     def __init__(self, names: Mapping[str, int] | None = None, last: int = -1) -> None:
@@ -101,9 +99,6 @@ def drop_mutual(edges: Iterable[tuple[int, str, int]]) -> list[tuple[int, str, i
 
     An edge goes where the way back is an edge INSIDE, and that one goes too. Upstream removes from
     the list that it walks through, so the edge behind a removed one is not looked at.
-
-    Args:
-        edges: (from id, relation, to id) in the order of the graph dict.
     """
     left = list(edges)
     count = Counter(left)
@@ -182,13 +177,7 @@ def read(
 ) -> SpaRead:
     """Read and ground an action as SPA does.
 
-    Args:
-        scene: what never changes.
-        world: the current world.
-        names: ids by class, as they were given or chosen before.
-        last: id of the last object, -1 for none.
-        text: the action, or a reply with ``Action:`` in it.
-        seed: the episode's, for draws.
+    ``last`` is the id of the last object, -1 for none; draws are the seed's.
 
     Raises:
         SpaError: SPA raises.
@@ -368,9 +357,7 @@ class Ground:
     def stand_for(self, name: str, *, strict: bool = True) -> int | None:
         """Return the id that a name refers to, None if the scene has no such class.
 
-        Args:
-            name: a class.
-            strict: False: a name that already refers to an id need not be a class.
+        Unless ``strict``, a name that already refers to an id need not be a class.
         """
         nodes = self.scene.of_class.get(name, 0)
         if name in self.names and (nodes or not strict):
@@ -419,10 +406,7 @@ class Ground:
     def failed(self, code: str, why: str, said: str = "") -> SpaRead:
         """Return the reading of a failed action.
 
-        Args:
-            code: why.
-            why: the same in a sentence.
-            said: what SPA's own message begins with, in which it then looks for an action.
+        SPA's own message begins with ``said``, in which it then looks for an action.
         """
         if "[" in said and next(bracketed(said, "["), None) is None:
             raise self.error()

@@ -77,11 +77,7 @@ def _holds(world: World, nodes: int) -> int:
 def near(scene: Scene, close: int, seen: int, whole_room: bool = False) -> int:
     """Return what the sentence is about, as bits.
 
-    Args:
-        scene: what never changes.
-        close: what the character is CLOSE to.
-        seen: what it perceives.
-        whole_room: include all that it perceives, except rooms, not only what is CLOSE.
+    ``whole_room``: all that the character perceives, except rooms, not only what is CLOSE.
     """
     nodes = seen & ~scene.rooms if whole_room else seen & close
     return nodes & ~(1 << scene.character)
@@ -90,11 +86,7 @@ def near(scene: Scene, close: int, seen: int, whole_room: bool = False) -> int:
 def describe(scene: Scene, world: World, nodes: int, numbered: int = 0) -> str:
     """Return the sentence about some nodes; names in it are classes, as in SPA.
 
-    Args:
-        scene: what never changes.
-        world: the current world.
-        nodes: what it is about, as bits.
-        numbered: the nodes that are named with their id, as bits.
+    Of the nodes, as bits, the numbered ones are named with their id.
     """
     held, names, size = world.held(scene), _names(scene), len(scene.ids)
 
@@ -159,15 +151,7 @@ def told(things: list[str], relations: list[str], held: list[str]) -> str:
 
 
 def picture(scene: Scene, world: World, text: str, did: str = "", why: str = "") -> str:
-    """Return the situation in a few lines.
-
-    Args:
-        scene: what never changes.
-        world: the current world.
-        text: the last observation.
-        did: the last action.
-        why: why it was not done.
-    """
+    """Return the situation in a few lines."""
     room = room_of(scene, world, scene.character)
     close = near(scene, world.rows[CLOSE][scene.character], seen(scene, world))
     posture = [name for name in world.states_of(scene.character) if name in _POSTURES]

@@ -302,11 +302,7 @@ class UnityClient:
     ) -> Answer:
         """Give any command and return the answer, tried again as the settings say.
 
-        Args:
-            action: name of the command.
-            ints: its whole numbers.
-            strings: its strings.
-            long: whether ``script_timeout`` holds.
+        ``long``: ``script_timeout`` holds.
         """
         settings = self.settings
         seconds = settings.script_timeout if long else settings.timeout

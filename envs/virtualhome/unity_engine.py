@@ -53,15 +53,7 @@ class _Stay:
 
 
 class UnityEngine(Engine):
-    """The apartments of ``num_envs`` simulators.
-
-    Args:
-        simulators: settings of each.
-        sight: scope of observations.
-        pictures: whether observations have the character's camera's picture.
-        limit: maximum number of admissible actions to list; None: all.
-        picture_size: width and height of pictures in pixels.
-    """
+    """The apartments of ``num_envs`` simulators."""
 
     format = VirtualHomeEngine.format
     """A snapshot of the graph is refused because it cannot be put back, not for its layout."""

@@ -31,9 +31,8 @@ class Address(NamedTuple):
 def address(page: Page, session: str) -> str:
     """Return path and query of a page.
 
-    Args:
-        page: the page; of a ``done`` page, the query that led to it is not part of the address.
-        session: names the episode; any text but the empty one.
+    The session names the episode, and is not empty. The address of a ``done`` page lacks the query
+    that led to it.
     """
     who = _part(session)
     if page.kind == "search":
@@ -58,8 +57,7 @@ def fields_of(page: Page) -> list[tuple[str, str]]:
 def read_address(url: str) -> Address | None:
     """Return the content of an address made by :func:`address`; None if it is not one.
 
-    Args:
-        url: path and query, quoted; scheme and host may precede it.
+    Scheme and host may precede it.
     """
     try:
         parts = urlsplit(url)

@@ -132,14 +132,7 @@ def webshop_contests(sizes: WebShopSizes) -> list[Contest]:
 
 
 def _action(rng: random.Random, page: str, goal: str, offered: Sequence[str]) -> str:
-    """Return a step of a random walk: words of the goal, then clicks, and a purchase now and then.
-
-    Args:
-        rng: decides.
-        page: kind of the page.
-        goal: what is wanted.
-        offered: clicks.
-    """
+    """Return a step of a random walk: words of the goal, clicks, a purchase now and then."""
     if page == "search" or not offered:
         words = goal.split()
         first = rng.randrange(len(words))

@@ -48,9 +48,7 @@ class Walk:
     def action(self, text: str, clickables: Sequence[str]) -> str | None:
         """Return what to do on a page; None if the walk ends.
 
-        Args:
-            text: the page in the observation mode ``text``.
-            clickables: what can be clicked, in order.
+        The text is the page in the observation mode ``text``.
         """
         self._steps += 1
         if self._steps > _LONGEST:

@@ -68,12 +68,6 @@ class BrowserEngine(WebShopEngine):
 def browser_engine(num_envs: int, shop: Shop, rules: Rules, **options: Any) -> Engine:
     """Return the engine of ``interface="browser"``.
 
-    Args:
-        num_envs: copies; they share a few tabs.
-        shop: the shop.
-        rules: how its pages behave.
-        options: as for :class:`WebShopEngine`.
-
     Raises:
         MissingExtraError: selenium, Chromium, its driver or a package of the site is not installed.
     """

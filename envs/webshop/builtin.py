@@ -59,11 +59,8 @@ _COMBINATIONS = 16  # Maximum synthetic goals of a product: upstream makes one f
 def builtin_shop(num_products: int | None = None, seed: int = 0, *, price_seed: int = 0) -> Shop:
     """Return the builtin shop; a process makes it once.
 
-    Args:
-        num_products: number of products; None: :data:`NUM_PRODUCTS`. A larger shop begins with the
-            products of a smaller one.
-        seed: a different seed gives different products.
-        price_seed: decides the price of products whose price is a range.
+    A larger shop begins with the products of a smaller one; None: :data:`NUM_PRODUCTS`. Another
+    seed gives other products; ``price_seed`` decides the price of products whose price is a range.
     """
     size = NUM_PRODUCTS if num_products is None else num_products
     return Shop(_catalogue(size, seed), _index(size, seed), price_seed)
@@ -90,9 +87,7 @@ def split_goals(
 ) -> Mapping[tuple[str, str], tuple[Goal, ...]]:
     """Return the goals of builtin products by (split, ``"synthetic"`` or ``"human"``).
 
-    Args:
-        products: from :func:`~creditrl.envs.webshop.generate.builtin_products`.
-        price_seed: decides prices and price limits, and nothing else.
+    ``price_seed`` decides prices and price limits, and nothing else.
     """
     chosen = products[:GOAL_PRODUCTS]
     catalogue = MemoryCatalogue(chosen, "")

@@ -27,9 +27,7 @@ _CACHED_PRODUCTS = 512
 class MemoryCatalogue:
     """Products in memory.
 
-    Args:
-        products: in the order of their positions.
-        key: names what the catalogue is made of; None: a hash of the products.
+    ``key`` names what the catalogue is made of; None: a hash of the products.
 
     Raises:
         DataError: two products have one id, or an id could not be clicked.
@@ -78,9 +76,6 @@ class MemoryCatalogue:
 
 class DiskCatalogue:
     """Products in one file: over a million of them cost a process a few megabytes.
-
-    Args:
-        path: made by :meth:`build`.
 
     Raises:
         DataError: the file is missing, damaged, or of another version.

@@ -94,9 +94,6 @@ def has_display() -> bool:
 class Chromium:
     """A running Chromium behind selenium.
 
-    Args:
-        headless: without a window.
-
     Raises:
         MissingExtraError: a program is not installed.
         BrowserError: it does not start.

@@ -104,17 +104,7 @@ class _Copy(NamedTuple):
 class WebShopEngine(Engine):
     """``num_envs`` customers of one shop.
 
-    Args:
-        num_envs: copies.
-        shop: the shop.
-        rules: how its pages behave.
-        mode: the form in which a customer sees a page.
-        scorer: finds the nouns of titles, for the reward.
-        reward_kind: ``score`` gives R, ``success`` 10 if R is 1.
-        num_prev_obs: number of earlier observations at the start of an observation.
-        num_prev_actions: number of earlier actions there.
-        text_length: characters after which a page is cut.
-        viewport: width and height of pictures, in pixels.
+    The options are those of ``WebShopConfig``; a page is cut after ``text_length`` characters.
     """
 
     format = 1
@@ -371,10 +361,7 @@ class WebShopEngine(Engine):
     def went(self, i: int, action: str, there: Page) -> None:
         """Follow a copy's move from :meth:`page`; an engine without a browser does nothing.
 
-        Args:
-            i: which copy.
-            action: ``search[query]`` or ``click[value]``.
-            there: where it leads.
+        The action is ``search[query]`` or ``click[value]``.
         """
 
     def page_text(self, i: int) -> str:

@@ -56,9 +56,7 @@ _SMALL = frozenset(("a", "an", "and", "for", "in", "of", "on", "or", "the", "to"
 def builtin_products(num_products: int = 1000, seed: int = 0) -> list[Product]:
     """Return the first products of the builtin shop; equal on every machine.
 
-    Args:
-        num_products: how many, at least 1.
-        seed: at least 0; a different one gives different products.
+    Another seed gives other products; both numbers are at least 1 and 0.
     """
     for name, value, least in (("num_products", num_products, 1), ("seed", seed, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -322,8 +320,7 @@ def _filled(text: str, brand: str, noun: str, use: str = "") -> str:
 def builtin_requests(products: Iterable[Product]) -> list[tuple[str, list[dict[str, Any]]]]:
     """Return possible requests for these products, in the format of upstream's file.
 
-    Args:
-        products: of the builtin shop; those that list no attributes get no request.
+    Products that list no attributes get no request.
 
     Returns:
         (id, requests) of each product that has one. A request depends only on its product; no two

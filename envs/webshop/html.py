@@ -98,15 +98,8 @@ def page_html(
 ) -> str:
     """Return a page as HTML.
 
-    Args:
-        shop: the shop.
-        rules: how its pages behave.
-        page: the customer's page.
-        instruction: the goal in words.
-        session: names the episode in addresses.
-        receipt: the reward of the purchase, on the last page.
-        standalone: styles and pictures within the page, for a file or a notebook; otherwise at
-            :data:`STYLE` and :data:`PICTURES`.
+    ``session`` names the episode in addresses. ``standalone``: styles and pictures within the page,
+    for a file or a notebook; otherwise at :data:`STYLE` and :data:`PICTURES`.
 
     Raises:
         MissingExtraError: jinja2 is not installed.
@@ -133,10 +126,7 @@ def page_html(
 def template_html(kind: str, shown: Mapping[str, Any], *, standalone: bool = False) -> str:
     """Return a template filled in.
 
-    Args:
-        kind: the template's name without its ending.
-        shown: the values that it names.
-        standalone: see :func:`page_html`.
+    ``standalone``: see :func:`page_html`.
     """
     return (
         _templates()

@@ -51,12 +51,6 @@ class Query(NamedTuple):
 def next_action(shop: Shop, rules: Rules, goal: Goal, page: Page) -> str | None:
     """Return what to do next to buy the goal's product with the options it names.
 
-    Args:
-        shop: the shop.
-        rules: how its pages behave.
-        goal: what is wanted.
-        page: where the customer is.
-
     Returns:
         The action; None after the purchase, if the shop does not have the product, or if no query
         finds it.

@@ -298,11 +298,7 @@ def search(shop: Shop, rules: Rules, page: Page, query: str) -> Page | None:
 def click(shop: Shop, rules: Rules, page: Page, value: str) -> Page | None:
     """Return where a click leads; None if the page has nothing of that name.
 
-    Args:
-        shop: the shop.
-        rules: how its pages behave.
-        page: where the customer is.
-        value: one of :func:`clickables`, lower-case.
+    The value is one of :func:`clickables`, lower-case.
     """
     if value == SEARCH or value not in clickables(shop, rules, page):
         return None
@@ -368,9 +364,7 @@ def _named(rules: Rules, page: Page) -> Kind:
 def page_url(page: Page, session: str) -> str:
     """Return the address of a page.
 
-    Args:
-        page: the page.
-        session: names the episode; has no slash.
+    The session names the episode, and has no slash.
     """
     if page.kind == "search":
         return f"{BASE_URL}/{session}"

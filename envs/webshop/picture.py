@@ -50,9 +50,7 @@ _SHAPE_OF = {word: shape for shape, words, _ in _ROWS for word in words.split()}
 def picture(product: Product, options: Iterable[tuple[str, str]] = ()) -> str:
     """Return a product's picture as SVG.
 
-    Args:
-        product: what is drawn: its kind decides the shape.
-        options: (group, value) chosen; a colour among them colours the drawing.
+    Its kind decides the shape, and a colour among the chosen options the colours.
     """
     color = color_of(product, tuple(options))
     return _draw(shape_of(product), color)

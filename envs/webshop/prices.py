@@ -36,11 +36,7 @@ def price_limit(price: float, asin: str, seed: int = 0, ordinal: int = 0) -> flo
     The larger of two different ones of the next four multiples of 10 above the price, as upstream
     draws it; :data:`NO_LIMIT` where fewer than two are left below 1,000.
 
-    Args:
-        price: what the product costs.
-        asin: its id; decides the draw together with the other two.
-        seed: equal seeds give equal limits.
-        ordinal: which of the product's instructions it is for.
+    Seed, id and ordinal (which of the product's instructions it is for) decide the draw.
     """
     above = [_STEP * i for i in range(1, _STEPS + 1) if _STEP * i > price][:_NEXT]
     if len(above) < 2:

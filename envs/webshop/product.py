@@ -82,9 +82,7 @@ class Product:
         at all is no error here, a bare string under ``images`` is one address (upstream takes its
         first character), and texts are read as :func:`page_text` has them.
 
-        Args:
-            record: the JSON object.
-            extras: its entry in ``items_ins_v2*.json``: attributes, instruction; None: it has none.
+        ``extras`` is its entry in ``items_ins_v2*.json``; None: it has none.
 
         Raises:
             DataError: a field is missing or of another type, or a price does not parse.

@@ -39,9 +39,7 @@ _CHUNK = 1 << 20
 class RecordFile:
     """An open file of records.
 
-    Args:
-        path: made by :meth:`build`.
-        format: what its records are, with a version; another file is refused.
+    ``format`` says what its records are, with a version; another file is refused.
 
     Raises:
         DataError: there is no such file, it is damaged, or of another format.

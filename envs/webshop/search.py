@@ -91,9 +91,7 @@ class Index:
     def build(cls, documents: Iterable[str], keys: Sequence[str]) -> Index:
         """Return an index of documents.
 
-        Args:
-            documents: read once, one at a time.
-            keys: one for each; the lower one comes first among equal scores.
+        Documents are read once; of equal scores, the lower key comes first.
 
         Raises:
             DataError: there are more documents than keys, or fewer.

@@ -54,16 +54,7 @@ def observation(
     mode: Mode = "text",
     receipt: Parts | None = None,
 ) -> str:
-    """Return a page as text.
-
-    Args:
-        shop: the shop.
-        rules: how its pages behave.
-        page: the customer's page.
-        instruction: the goal in words.
-        mode: ``text`` or ``text_rich``.
-        receipt: the reward of the purchase, on the last page.
-    """
+    """Return a page as text."""
     write = _plain if mode == "text" else _rich
     if page.kind in ("search", "done"):
         return write(visible(shop, rules, page, instruction, receipt))

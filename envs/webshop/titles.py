@@ -139,9 +139,7 @@ def _load(model: str) -> Any:
 def title_scorer(name: TitleScorerName = "rule", model: str = "en_core_web_sm") -> TitleScorer:
     """Return the scorer of that name; a model is loaded once per process.
 
-    Args:
-        name: ``"rule"`` or ``"spacy"``.
-        model: for ``"spacy"``: name of an installed model, or the folder of one.
+    ``model`` is for ``"spacy"``: the name of an installed model, or the folder of one.
 
     Raises:
         ConfigError: there is no such scorer.

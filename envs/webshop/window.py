@@ -103,9 +103,7 @@ class _Lost(Exception):
 class Tab:
     """One tab.
 
-    Args:
-        browser: the running browser.
-        size: width and height of its page in pixels; None: the window's.
+    Its page has that width and height in pixels; None: the window's.
     """
 
     def __init__(self, browser: Chromium, size: tuple[int, int] | None) -> None:
@@ -347,12 +345,7 @@ class Window:
     def click(self, customer: int, goal: Goal, page: Page, value: str, there: Page) -> Look:
         """Click on a customer's page.
 
-        Args:
-            customer: number of the episode.
-            goal: what the customer wants.
-            page: where the customer is.
-            value: what is clicked.
-            there: where it must lead.
+        ``there`` is where it must lead.
 
         Raises:
             BrowserError: it led elsewhere.
