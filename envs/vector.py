@@ -37,15 +37,9 @@ __all__ = ["TextVectorEnv"]
 
 # Keywords of TextVectorEnv beside the environment's own options.
 _KEYWORDS = (
-    "group_size",
-    "autoreset_mode",
-    "workers",
-    "worker_context",
-    "worker_timeout",
-    "task",
-    "render_mode",
-    "max_episode_steps",
-)
+    "group_size", "autoreset_mode", "workers", "worker_context", "worker_timeout", "task",
+    "render_mode", "max_episode_steps",
+)  # fmt: skip
 
 
 class TextVectorEnv(LiveSpec, VectorEnv[Any, Any, Any]):
