@@ -39,6 +39,8 @@ __all__ = [
     "UnicodeText",
     "View",
     "object_column",
+    "print_text",
+    "task_data",
 ]
 
 BASE_INFO: Mapping[str, type] = {
@@ -49,11 +51,36 @@ BASE_INFO: Mapping[str, type] = {
 """Keys of ``info`` at every reset and step of every environment, with their values' types."""
 
 
+DataT = TypeVar("DataT")
+
+
 def object_column(values: Sequence[Any]) -> NDArray[np.object_]:
     """Return a 1-d object array of ``values``, even if they are tuples of equal length."""
     column = np.empty(len(values), dtype=object)
     column[:] = values
     return column
+
+
+def task_data(task: Task, kind: type[DataT], whose: str, made_by: str = "") -> DataT:
+    """Return a task's data, which an environment needs to be of a kind.
+
+    Raises:
+        ConfigError: it is of another one, because it is another environment's task.
+    """
+    if not isinstance(task.data, kind):
+        kinds = f"{'an' if kind.__name__[0] in 'AEIO' else 'a'} {kind.__name__}"
+        raise ConfigError(
+            f"Task {task.id!r} holds {type(task.data).__name__} data: {whose} needs {kinds}. Take "
+            f"tasks from env.tasks{made_by}."
+        )
+    return task.data
+
+
+def print_text(text: str) -> None:
+    """Print what render mode ``"human"`` shows, with what a terminal cannot print replaced."""
+    from creditrl.terminal import printable
+
+    print(printable(text), flush=True)
 
 
 @dataclass(slots=True)

@@ -116,7 +116,9 @@ def read_data(package: str, **more: Any) -> OfficialData:
         )
         for name, files in table.pop("releases", {}).items()
     }
-    fields = {key: tuple(v) if isinstance(v, list) else v for key, v in table.items()}
+    fields: dict[str, Any] = {
+        key: tuple(v) if isinstance(v, list) else v for key, v in table.items()
+    }
     return OfficialData(**fields, releases=releases, **more)
 
 

@@ -11,8 +11,8 @@ import os
 import pickle
 from typing import Any, ClassVar
 
-from creditrl.envs.base import Copies, TextEnv
-from creditrl.envs.workers import WorkerPool, WorkerSpec, answered, portable
+from creditrl.envs.base import TextEnv
+from creditrl.envs.workers import WorkerPool, WorkerSpec, answered, built
 from creditrl.errors import ConfigError, WorkerError, require_extra
 
 __all__ = ["PATIENCE", "RayPool", "lost_errors", "require_ray"]
@@ -138,20 +138,7 @@ class _Shard:
     """Several copies in a process of Ray."""
 
     def __init__(self, spec: WorkerSpec, size: int) -> None:
-        env_class, config, max_turns, max_steps = spec
-        self._copies: Copies | None = None
-        self._failed: Exception | None = None
-        try:
-            parts = env_class.build(config, size)
-            self._copies = Copies(
-                parts.engine,
-                env_class.env_id,
-                max_turns,
-                max_steps,
-                action_length=parts.action_length,
-            )
-        except Exception as error:
-            self._failed = portable(error)  # reported to the first request
+        self._copies, self._failed = built(spec, size)
 
     def answer(self, packed: bytes) -> bytes:
         """Return, pickled, (success, the copies' answer or the error)."""

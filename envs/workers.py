@@ -29,7 +29,7 @@ from creditrl.envs.base import Copies, Frame, TextEnv, object_column
 from creditrl.errors import ConfigError, CreditRLError, WorkerError
 from creditrl.types import IntArray, Snapshot, StateSource, Task
 
-__all__ = ["WORKER_TIMEOUT", "WorkerPool", "WorkerSpec", "answered", "portable"]
+__all__ = ["WORKER_TIMEOUT", "WorkerPool", "WorkerSpec", "answered", "built", "portable"]
 
 WORKER_TIMEOUT = 600.0
 """Seconds that a worker has for an answer before it counts as dead; else a stopped worker, or one
@@ -466,16 +466,7 @@ def _serve(
     parent = os.getppid()
     for other in inherited:
         other.close()
-    env_class, config, max_turns, max_steps = spec
-    copies: Copies | None = None
-    failed: Exception | None = None
-    try:
-        parts = env_class.build(config, size)
-        copies = Copies(
-            parts.engine, env_class.env_id, max_turns, max_steps, action_length=parts.action_length
-        )
-    except Exception as error:
-        failed = portable(error)  # reported to the first request
+    copies, failed = built(spec, size)
     while True:
         try:
             # The pipe closes with the parent, unless another child of the parent holds its end.
@@ -494,6 +485,18 @@ def _serve(
             break
     if copies is not None:
         copies.close()
+
+
+def built(spec: WorkerSpec, size: int) -> tuple[Copies | None, Exception | None]:
+    """Return a worker's copies, or the picklable error that its first request is answered with."""
+    env_class, config, max_turns, max_steps = spec
+    try:
+        parts = env_class.build(config, size)
+        length = parts.action_length
+        made = Copies(parts.engine, env_class.env_id, max_turns, max_steps, action_length=length)
+    except Exception as error:
+        return None, portable(error)
+    return made, None
 
 
 def answered(

@@ -28,8 +28,7 @@ from creditrl.envs.alfworld.rules import (
 )
 from creditrl.envs.alfworld.segments import segment
 from creditrl.envs.alfworld.words import NOTHING_HAPPENS, feedback, intro
-from creditrl.envs.base import Effect, Engine, View, object_column
-from creditrl.errors import ConfigError
+from creditrl.envs.base import Effect, Engine, View, object_column, print_text, task_data
 from creditrl.types import IntArray, StateSource, Task
 
 __all__ = ["CACHED_GAMES", "ALFWorldEngine", "expert_command", "game_source", "load_game"]
@@ -44,18 +43,9 @@ _games: OrderedDict[str, Game] = OrderedDict()
 
 
 def game_source(task: Task) -> GameSource:
-    """Return the source of a task's game.
-
-    Raises:
-        ConfigError: it has none, because it is another environment's task.
-    """
-    source = task.data
-    if not isinstance(source, GameSource):
-        raise ConfigError(
-            f"Task {task.id!r} holds {type(source).__name__} data: ALFWorld needs a GameSource. "
-            "Take tasks from env.tasks, or build Task(..., data=GameFile.of(path))."
-        )
-    return source
+    """Return the source of a task's game."""
+    made_by = ", or build Task(..., data=GameFile.of(path))"
+    return task_data(task, GameSource, "ALFWorld", made_by)  # type: ignore[type-abstract]
 
 
 def load_game(source: GameSource) -> Game:
@@ -215,9 +205,7 @@ class ALFWorldEngine(Engine):
         """Return the observation; ``"human"`` prints it."""
         text = self._here(index)[1].text
         if mode == "human":
-            from creditrl.terminal import printable
-
-            print(printable(text), flush=True)
+            print_text(text)
             return None
         return text
 

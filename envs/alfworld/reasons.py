@@ -87,24 +87,17 @@ def _go(game: Game, state: State, receptacle: str) -> list[str]:
     return [f"not atLocation({receptacle})"]
 
 
-def _open(game: Game, state: State, receptacle: str) -> list[str]:
-    unmet = _here(game, state, receptacle)
-    r = game.receptacles_by_name[receptacle]
-    if not game.openable >> r & 1:
-        unmet.append(f"openable({receptacle})")
-    elif state.opened >> r & 1:
-        unmet.append(f"not opened({receptacle})")
-    return unmet
+def _swing(opened: int) -> _Check:
+    def check(game: Game, state: State, receptacle: str) -> list[str]:
+        unmet = _here(game, state, receptacle)
+        r = game.receptacles_by_name[receptacle]
+        if not game.openable >> r & 1:
+            unmet.append(f"openable({receptacle})")
+        elif state.opened >> r & 1 == opened:
+            unmet.append(f"{'not ' if opened else ''}opened({receptacle})")
+        return unmet
 
-
-def _close(game: Game, state: State, receptacle: str) -> list[str]:
-    unmet = _here(game, state, receptacle)
-    r = game.receptacles_by_name[receptacle]
-    if not game.openable >> r & 1:
-        unmet.append(f"openable({receptacle})")
-    elif not state.opened >> r & 1:
-        unmet.append(f"opened({receptacle})")
-    return unmet
+    return check
 
 
 def _take(game: Game, state: State, thing: str, receptacle: str) -> list[str]:
@@ -158,8 +151,8 @@ def _slice(game: Game, state: State, thing: str, knife: str) -> list[str]:
 
 _UNMET: dict[str, _Check] = {
     "go": _go,
-    "open": _open,
-    "close": _close,
+    "open": _swing(1),
+    "close": _swing(0),
     "take": _take,
     "put": _put,
     "examine": _examine,

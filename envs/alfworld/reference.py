@@ -35,7 +35,7 @@ from creditrl.envs.alfworld.problem import GameSource
 from creditrl.envs.alfworld.reasons import why_not
 from creditrl.envs.alfworld.rules import choices, goal_status
 from creditrl.envs.alfworld.segments import segment
-from creditrl.envs.base import Effect, Engine, View, object_column
+from creditrl.envs.base import Effect, Engine, View, object_column, print_text
 from creditrl.errors import DataError, require_extra
 from creditrl.types import IntArray, StateSource, Task
 
@@ -188,9 +188,7 @@ class ReferenceEngine(Engine):
         """Return the text; ``"human"`` prints it."""
         text = self._here(index)[1].text
         if mode == "human":
-            from creditrl.terminal import printable
-
-            print(printable(text))
+            print_text(text)
         return text
 
     def close(self) -> None:

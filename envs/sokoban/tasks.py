@@ -13,7 +13,7 @@ import os
 from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from operator import itemgetter
@@ -448,28 +448,18 @@ def sokoban_tasks(
         raise ConfigError('data_dir and subset need data="official".')
     base = TIERS[tier]
     name = tier
+    most = base.max_optimal_moves
     config = GeneratorConfig(
-        dim=base.dim,
-        num_boxes=base.num_boxes,
-        min_optimal_moves=base.min_optimal_moves,
-        max_optimal_moves=base.max_optimal_moves,
+        dim=base.dim if dim is None else (int(dim[0]), int(dim[1])),
+        num_boxes=base.num_boxes if num_boxes is None else int(num_boxes),
+        min_optimal_moves=int(
+            base.min_optimal_moves if min_optimal_moves is None else min_optimal_moves
+        ),
+        max_optimal_moves=most if max_optimal_moves is None else int(max_optimal_moves) or None,
         walk_share=base.walk_share,
         walk_floor=base.walk_floor,
     )
     if any(value is not None for value in changed):
-        config = replace(
-            config,
-            dim=base.dim if dim is None else (int(dim[0]), int(dim[1])),
-            num_boxes=base.num_boxes if num_boxes is None else int(num_boxes),
-            min_optimal_moves=(
-                base.min_optimal_moves if min_optimal_moves is None else int(min_optimal_moves)
-            ),
-            max_optimal_moves=(
-                base.max_optimal_moves
-                if max_optimal_moves is None
-                else int(max_optimal_moves) or None
-            ),
-        )
         longest = "" if config.max_optimal_moves is None else config.max_optimal_moves
         name = (
             f"{tier}-{config.dim[0]}x{config.dim[1]}-b{config.num_boxes}"

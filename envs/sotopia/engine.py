@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from creditrl.envs.base import Effect, Engine, View, object_column
+from creditrl.envs.base import Effect, Engine, View, object_column, print_text, task_data
 from creditrl.envs.sotopia.action_text import ACTION_FORMS, ACTION_HINT, action_text, read_action
 from creditrl.envs.sotopia.dialogue import (
     NOTHING,
@@ -290,9 +290,7 @@ class SotopiaEngine(Engine):
             place.combination, place.side, copy.turns, head=place.head, ending=copy.ending
         )
         if mode == "human":
-            from creditrl.terminal import printable
-
-            print(printable(text), flush=True)
+            print_text(text)
             return None
         return text
 
@@ -437,17 +435,8 @@ def _moves(place: _Place, copy: _Copy) -> tuple[str, ...]:
 
 
 def seat_of(task: Task) -> Seat:
-    """Return the seat that a task gives the agent.
-
-    Raises:
-        ConfigError: it has no seat, because it is another environment's task.
-    """
-    if not isinstance(task.data, Seat):
-        raise ConfigError(
-            f"Task {task.id!r} holds {type(task.data).__name__} data: SOTOPIA needs a Seat. "
-            "Take tasks from env.tasks, or build Task(..., data=Seat(combination, side))."
-        )
-    return task.data
+    """Return the seat that a task gives the agent."""
+    return task_data(task, Seat, "SOTOPIA", ", or build Task(..., data=Seat(combination, side))")
 
 
 def dialogue_key(seat: Seat, turns: Turns, source: StateSource = "state") -> bytes:

@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium.spaces import Dict, Discrete
 from gymnasium.utils import seeding
 
+from creditrl.envs.base import print_text
 from creditrl.envs.sotopia.action_text import ACTION_HINT
 from creditrl.envs.sotopia.dialogue import cut_by_limit
 from creditrl.envs.sotopia.engine import seat_of
@@ -181,9 +182,7 @@ class _Stage:
         combination = meeting.combination
         lines = [context(combination, None), "", *turn_lines(meeting.turns, combination.names)]
         if self.render_mode == "human":
-            from creditrl.terminal import printable
-
-            print(printable("\n".join(lines)), flush=True)
+            print_text("\n".join(lines))
             return None
         return "\n".join(lines)
 
@@ -192,18 +191,11 @@ def _metadata(name: str) -> dict[str, Any]:
     return {**SotopiaEnv.metadata, "name": name, "is_parallelizable": True}
 
 
-class SotopiaParallelEnv(ParallelEnv[str, dict[str, Any], str]):  # type: ignore[misc]
-    """Both sides write in every turn; a side that is not to act (``info["may_act"]``) does nothing.
-
-    Args:
-        render_mode: ``ansi``, ``human`` or None.
-        options: fields of :class:`~.env.SotopiaConfig` except ``partner``, ``side``,
-            ``unreadable``.
-    """
-
-    metadata = _metadata("sotopia_parallel_v0")
+class _Views:
+    """What both interfaces show of the stage."""
 
     def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+        super().__init__()
         self._stage = _Stage(render_mode, options)
         self.render_mode = render_mode
         self.possible_agents = list(AGENTS)
@@ -216,6 +208,25 @@ class SotopiaParallelEnv(ParallelEnv[str, dict[str, Any], str]):  # type: ignore
     def action_space(self, agent: str) -> UnicodeText:
         """Return the space of an agent's actions."""
         return self._stage.actions[agent]
+
+    def render(self) -> str | None:
+        """Draw the dialogue with everything that a judge sees."""
+        return self._stage.draw()
+
+    def close(self) -> None:
+        """Do nothing: there are no resources."""
+
+
+class SotopiaParallelEnv(_Views, ParallelEnv[str, dict[str, Any], str]):  # type: ignore[misc]
+    """Both sides write in every turn; a side that is not to act (``info["may_act"]``) does nothing.
+
+    Args:
+        render_mode: ``ansi``, ``human`` or None.
+        options: fields of :class:`~.env.SotopiaConfig` except ``partner``, ``side``,
+            ``unreadable``.
+    """
+
+    metadata = _metadata("sotopia_parallel_v0")
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -256,19 +267,12 @@ class SotopiaParallelEnv(ParallelEnv[str, dict[str, Any], str]):  # type: ignore
             self.agents = []
         return result
 
-    def render(self) -> str | None:
-        """Draw the dialogue with everything that a judge sees."""
-        return self._stage.draw()
-
-    def close(self) -> None:
-        """Do nothing: there are no resources."""
-
     @staticmethod
     def _all(of: Any) -> dict[str, Any]:
         return {agent: of(agent) for agent in AGENTS}
 
 
-class SotopiaAECEnv(AECEnv[str, dict[str, Any], str]):  # type: ignore[misc]
+class SotopiaAECEnv(_Views, AECEnv[str, dict[str, Any], str]):  # type: ignore[misc]
     """Sides act one at a time, only those that are to act; PettingZoo's turn-based interface.
 
     In simultaneous order ``agent_0`` is asked before ``agent_1``, which does not see its answer.
@@ -280,22 +284,6 @@ class SotopiaAECEnv(AECEnv[str, dict[str, Any], str]):  # type: ignore[misc]
     """
 
     metadata = _metadata("sotopia_v0")
-
-    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
-        super().__init__()
-        self._stage = _Stage(render_mode, options)
-        self.render_mode = render_mode
-        self.possible_agents = list(AGENTS)
-        self.agents: list[str] = []
-        self._answers: dict[str, str] = {}
-
-    def observation_space(self, agent: str) -> Dict:
-        """Return the space of an agent's observations."""
-        return self._stage.observations[agent]
-
-    def action_space(self, agent: str) -> UnicodeText:
-        """Return the space of an agent's actions."""
-        return self._stage.actions[agent]
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Start a dialogue; ``options={"task": index or id of a combination}`` picks it."""
@@ -341,13 +329,6 @@ class SotopiaAECEnv(AECEnv[str, dict[str, Any], str]):  # type: ignore[misc]
             self._deads_step_first()
         else:
             self.agent_selection = self._next()
-
-    def render(self) -> str | None:
-        """Draw the dialogue with everything that a judge sees."""
-        return self._stage.draw()
-
-    def close(self) -> None:
-        """Do nothing: there are no resources."""
 
     def _next(self) -> str:
         may = zip(AGENTS, self._stage.here().may_act, strict=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from creditrl.envs.base import Effect, Engine, View, object_column
+from creditrl.envs.base import Effect, Engine, View, object_column, print_text, task_data
 from creditrl.envs.virtualhome import spa
 from creditrl.envs.virtualhome.actions import Around, Misread, around, lexicon, read_action, say
 from creditrl.envs.virtualhome.acts import Act
@@ -401,18 +401,8 @@ _stages: OrderedDict[tuple[str, str, str], Stage] = OrderedDict()
 
 
 def household_source(task: Task) -> HouseholdSource:
-    """Return the source of a task's household.
-
-    Raises:
-        ConfigError: it has none, because it is another environment's task.
-    """
-    source = task.data
-    if not isinstance(source, HouseholdSource):
-        raise ConfigError(
-            f"Task {task.id!r} holds {type(source).__name__} data: VirtualHome needs a "
-            "HouseholdSource. Take tasks from env.tasks."
-        )
-    return source
+    """Return the source of a task's household."""
+    return task_data(task, HouseholdSource, "VirtualHome")  # type: ignore[type-abstract]
 
 
 def load_stage(source: HouseholdSource, profile: Profile, sight: Sight) -> Stage:
@@ -581,9 +571,7 @@ class VirtualHomeEngine(Engine):
 
                 self._watch = MapWatch()
             told = self._watch.show(index, image, text)
-        from creditrl.terminal import printable
-
-        print(printable("\n".join(filter(None, (told, text)))), flush=True)
+        print_text("\n".join(filter(None, (told, text))))
         return None
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from creditrl.envs.base import Effect, Engine, View, object_column
+from creditrl.envs.base import Effect, Engine, View, object_column, print_text, task_data
 from creditrl.envs.virtualhome.actions import Misread, around, lexicon, read_action
 from creditrl.envs.virtualhome.choices import choices
 from creditrl.envs.virtualhome.engine import NO_ACTION, Sight, Situation, VirtualHomeEngine, tell
@@ -35,7 +35,7 @@ from creditrl.envs.virtualhome.text import NOTHING_HAPPENS, picture, task_text
 from creditrl.envs.virtualhome.unity import Picture, UnityClient, UnitySettings, quote
 from creditrl.envs.virtualhome.unity_home import SCRIPT_ACTIONS, UnityHome, plain_name
 from creditrl.envs.virtualhome.unity_tasks import ApartmentTask, wishes_met
-from creditrl.errors import ConfigError, SimulatorError, SnapshotError
+from creditrl.errors import SimulatorError, SnapshotError
 from creditrl.types import IntArray, StateSource, Task
 
 __all__ = ["UnityEngine"]
@@ -86,11 +86,7 @@ class UnityEngine(Engine):
             SimulatorError: a simulator does not answer, or its answer cannot be read.
         """
         for task in tasks:
-            if not isinstance(task.data, ApartmentTask):
-                raise ConfigError(
-                    f"Task {task.id!r} holds {type(task.data).__name__} data: interface='unity' "
-                    "needs an ApartmentTask. Take tasks from env.tasks."
-                )
+            task_data(task, ApartmentTask, "interface='unity'")
 
         def enter(i: int, task: Task) -> None:
             client = self._clients[i]
@@ -147,35 +143,19 @@ class UnityEngine(Engine):
         )
 
     def snapshot(self, index_K: IntArray) -> list[Any]:
-        """Refuse.
-
-        Raises:
-            SnapshotError: always.
-        """
+        """Refuse with a :class:`SnapshotError`."""
         _refuse("snapshot()")
 
     def restore(self, index_K: IntArray, states: Sequence[Any], tasks: Sequence[Task]) -> None:
-        """Refuse.
-
-        Raises:
-            SnapshotError: always.
-        """
+        """Refuse with a :class:`SnapshotError`."""
         _refuse("restore()")
 
     def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
-        """Refuse: equal graphs are not equal states of a simulator.
-
-        Raises:
-            SnapshotError: always.
-        """
+        """Refuse with a :class:`SnapshotError`: equal graphs are not equal states."""
         _refuse(f"state_key({source!r})")
 
     def expert_action(self, index: int) -> str | None:
-        """Refuse: no planner knows which actions the simulator allows.
-
-        Raises:
-            SnapshotError: always.
-        """
+        """Refuse with a :class:`SnapshotError`: no planner knows what the simulator allows."""
         _refuse("An expert")
 
     def segment_key(self, index: int) -> str:
@@ -196,9 +176,7 @@ class UnityEngine(Engine):
             return text
         if mode != "human":
             return super().render(index, mode)
-        from creditrl.terminal import printable
-
-        print(printable(text), flush=True)
+        print_text(text)
         return None
 
     def _step(self, i: int, stay: _Stay, text: str) -> tuple[str, str]:

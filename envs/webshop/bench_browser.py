@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -128,11 +129,7 @@ def _plans(sizes: BrowserSizes) -> list[tuple[Any, list[str]]]:
 def _episodes(sizes: BrowserSizes) -> Round:
     plans = _plans(sizes)
     env = _env(sizes)
-
-    def measure() -> list[float]:
-        return [browser_episode(env, task, plan, draw=True) for task, plan in plans]
-
-    return measure
+    return lambda: [browser_episode(env, task, plan, draw=True) for task, plan in plans]
 
 
 def _steps(sizes: BrowserSizes) -> Round:
@@ -143,10 +140,7 @@ def _steps(sizes: BrowserSizes) -> Round:
         times = []
         for task, plan in plans:
             env.reset(options={"task": task})
-            for action in plan:
-                start = time.perf_counter()
-                env.step(action)
-                times.append(1e3 * (time.perf_counter() - start))
+            times += [1e3 * _seconds(partial(env.step, action)) for action in plan]
         return times
 
     return measure
@@ -159,31 +153,27 @@ def _pictures(sizes: BrowserSizes) -> Round:
     for action in plan[:2]:
         env.step(action)
 
-    def measure() -> list[float]:
-        times = []
-        for _ in range(sizes.pictures):
-            start = time.perf_counter()
-            picture: Any = env.render()
-            times.append(1e3 * (time.perf_counter() - start))
-            assert isinstance(picture, np.ndarray)
-        return times
+    def draw() -> None:
+        picture: Any = env.render()
+        assert isinstance(picture, np.ndarray)
 
-    return measure
+    return lambda: [1e3 * _seconds(draw) for _ in range(sizes.pictures)]
 
 
 def _starts(sizes: BrowserSizes) -> Round:
     from creditrl.envs.webshop.chromium import Chromium
 
-    def measure() -> list[float]:
-        times = []
-        for _ in range(sizes.starts):
-            start = time.perf_counter()
-            with _all_cores():
-                Chromium().close()
-            times.append(time.perf_counter() - start)
-        return times
+    def start() -> None:
+        with _all_cores():
+            Chromium().close()
 
-    return measure
+    return lambda: [_seconds(start) for _ in range(sizes.starts)]
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from creditrl.envs.base import Effect, Engine, View, object_column
+from creditrl.envs.base import Effect, Engine, View, object_column, print_text, task_data
 from creditrl.envs.tasks import TaskSet
 from creditrl.envs.webshop.goals import Goal
 from creditrl.envs.webshop.oracle import next_action
@@ -34,7 +34,7 @@ from creditrl.envs.webshop.reward import Parts, reward
 from creditrl.envs.webshop.shop import Shop
 from creditrl.envs.webshop.text import observation
 from creditrl.envs.webshop.titles import RULE, TitleScorer
-from creditrl.errors import ConfigError, MissingExtraError, SnapshotError, UnknownNameError
+from creditrl.errors import MissingExtraError, SnapshotError, UnknownNameError
 from creditrl.types import IntArray, StateSource, Task
 
 if TYPE_CHECKING:
@@ -63,17 +63,8 @@ _NOTHING = Parts(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False, False, 0.0)
 
 
 def goal_of(task: Task) -> Goal:
-    """Return the goal of a task's customer.
-
-    Raises:
-        ConfigError: it has no goal, because it is another environment's task.
-    """
-    if not isinstance(task.data, Goal):
-        raise ConfigError(
-            f"Task {task.id!r} holds {type(task.data).__name__} data: WebShop needs a Goal. "
-            "Take tasks from env.tasks, or build Task(..., data=Goal(...))."
-        )
-    return task.data
+    """Return the goal of a task's customer."""
+    return task_data(task, Goal, "WebShop", ", or build Task(..., data=Goal(...))")
 
 
 def session_of(task: Task) -> str:
@@ -289,9 +280,7 @@ class WebShopEngine(Engine):
         wanted = self.goal(index).instruction
         text = observation(self.shop, self.rules, page, wanted, "text_rich", parts)
         if mode == "human":
-            from creditrl.terminal import printable
-
-            print(printable(text), flush=True)
+            print_text(text)
             return None
         return text
 
@@ -399,9 +388,7 @@ class WebShopEngine(Engine):
         except MissingExtraError:
             return False
         if told:
-            from creditrl.terminal import printable
-
-            print(printable(told), flush=True)
+            print_text(told)
         return True
 
     def _text(self, i: int) -> str:

@@ -132,12 +132,8 @@ def official_goals(
 ) -> SyntheticGoals | HumanGoals:
     """Return all goals of upstream's shop, in upstream's order; else as :func:`load_official`.
 
-    Args:
-        goals: ``"synthetic"``, made of attributes and options, or ``"human"``, written by people.
-        data_dir: see :func:`load_official`.
-        num_products: see :func:`load_official`.
-        price_seed: decides prices and price limits.
-        progress: see :func:`load_official`.
+    ``"synthetic"`` goals are made of attributes and options, ``"human"`` ones written by people;
+    ``price_seed`` decides price limits too.
     """
     require_one_of("goals", goals, GOALS)
     stock = _stock(data_dir, num_products, progress)
@@ -175,14 +171,13 @@ def official_tasks(
     Args:
         split: one of the scheme's splits.
         splits: the scheme, see :mod:`creditrl.envs.webshop.splits`.
-        goals: see :func:`official_goals`.
-        data_dir: see :func:`load_official`.
-        num_products: see :func:`load_official`. Ids say ``official`` where it is None and, e.g.,
-            ``official-1000`` where it is not.
-        price_seed: see :func:`official_goals`.
+        goals: see :func:`official_goals`, and for the rest :func:`load_official`.
+        data_dir: the folder.
+        num_products: ids say ``official`` where it is None and, e.g., ``official-1000`` where not.
+        price_seed: decides prices and price limits.
         draws: probabilities of drawing goals; goals written by people all have the same weight.
             ``"upstream"`` is upstream's draw among all goals, given that it falls into the split.
-        progress: see :func:`load_official`.
+        progress: display for a conversion's progress.
 
     Raises:
         ConfigError: an unknown scheme or split.
