@@ -62,11 +62,7 @@ def object_column(values: Sequence[Any]) -> NDArray[np.object_]:
 
 
 def task_data(task: Task, kind: type[DataT], whose: str, made_by: str = "") -> DataT:
-    """Return a task's data, which an environment needs to be of a kind.
-
-    Raises:
-        ConfigError: it is of another one, because it is another environment's task.
-    """
+    """Return a task's data; ConfigError if it is not of the kind that this environment needs."""
     if not isinstance(task.data, kind):
         kinds = f"{'an' if kind.__name__[0] in 'AEIO' else 'a'} {kind.__name__}"
         raise ConfigError(

@@ -389,10 +389,7 @@ def meant_folder(given: Path, holds: Callable[[Path], bool]) -> Path | None:
 
 
 def get_command(name: str, home: Path, usual: Path, *options: str) -> str:
-    """Return the command that downloads an environment's own data to a folder.
-
-    ``usual`` is the default folder, which is not named.
-    """
+    """Return the command that downloads an environment's data to a folder, named if not usual."""
     folder = () if home == usual or os.path.isfile(home) else ("--folder", shlex.quote(str(home)))
     return " ".join(("creditrl data get", name, *folder, *options))
 

@@ -58,11 +58,7 @@ def mend(path: str | os.PathLike[str]) -> str:
 
 
 def read_game_file(path: str | os.PathLike[str]) -> GameText:
-    """Return the content of a ``game.tw-pddl``.
-
-    Raises:
-        DataError: it is missing, damaged, or not a game of a known release.
-    """
+    """Return a ``game.tw-pddl``; DataError if missing, damaged or of no known release."""
     raw, data = read_json(path)
     for key in ("pddl_problem", "grammar"):
         if not isinstance(data.get(key), str):

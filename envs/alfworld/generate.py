@@ -271,10 +271,7 @@ _SQUARES = tuple(product(range(-14, 15), repeat=2))
 
 @lru_cache(maxsize=4096)
 def floor_plan(size: Size, seed: int, kind: str, unseen: bool, number: int) -> FloorPlan:
-    """Return room ``number`` of a kind.
-
-    ``unseen``: it is one of those reserved for ``valid_unseen``.
-    """
+    """Return room ``number`` of a kind, of those reserved for ``valid_unseen`` or of the others."""
     dice = _dice(f"room {size} {seed} {kind} {'unseen' if unseen else 'seen'}", number)
     room = catalogue().rooms[kind]
     low, high = room.receptacles[size]

@@ -68,11 +68,7 @@ def _named_home(data_dir: str | os.PathLike[str] | None) -> Path:
 
 
 def games_folder(home: Path) -> Path:
-    """Return the folder with the splits: ``json_2.1.1``, or ``home`` if they are in it.
-
-    Raises:
-        DataError: neither contains a split.
-    """
+    """Return the folder with the splits, ``json_2.1.1`` or ``home``; DataError if none has one."""
     for folder in (home / ROOT, home):
         if any(os.path.isdir(folder / split) for split in OFFICIAL_SPLITS):
             return folder
@@ -112,11 +108,7 @@ def survey(home: Path) -> tuple[dict[str, int], list[Path]]:
 
 
 def official_coverage(home: Path) -> list[Coverage]:
-    """Return how many of the release's games are present, by split.
-
-    Raises:
-        DataError: there is no split.
-    """
+    """Return how many of the release's games are present, by split; DataError without a split."""
     root = games_folder(home)
     return [
         _coverage(split, list_games(root / split))

@@ -89,11 +89,7 @@ class GameSource(ABC):
         """Read or make the game; called if it is not in memory."""
 
     def textworld_data(self) -> Mapping[str, Any]:
-        """Return the content of the game's ``game.tw-pddl``, for TextWorld.
-
-        Raises:
-            ConfigError: games of this source have no such form.
-        """
+        """Return the game's ``game.tw-pddl``, for TextWorld; ConfigError if the source has none."""
         raise ConfigError(
             f"{type(self).__name__} does not say what its game is in PDDL, so textworld cannot "
             'play it. Leave engine="reference" out, or give the class a textworld_data().'

@@ -106,11 +106,7 @@ def format_level(level: Level) -> str:
 
 
 def parse_level(text: str, name: str = "level") -> Level:
-    """Return the one level in ``text``.
-
-    Raises:
-        LevelError: there is none, or more than one, or it is not a level.
-    """
+    """Return the one level in ``text``; LevelError if there is none, or more than one."""
     levels = parse_levels(text, name)
     if len(levels) != 1:
         raise LevelError(f"{name}, line 1: found {len(levels)} levels, expected one.")

@@ -102,11 +102,7 @@ class RoomLayout:
         return np.array(shown[:-1], dtype=np.int64)
 
     def pack(self, level: Level) -> bytes:
-        """Return the record of a level's start.
-
-        Raises:
-            ConfigError: the level is larger than the layout.
-        """
+        """Return the record of a level's start; ConfigError if it is larger than the layout."""
         if not self._fits(level.height, level.width, len(level.boxes)):
             raise ConfigError(
                 f"The level has {level.height}x{level.width} cells and {len(level.boxes)} boxes; "

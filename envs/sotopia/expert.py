@@ -31,10 +31,7 @@ _GREAT = 0.85
 
 
 def expert_action(ask: PartnerAsk) -> str | None:
-    """Return the expert's next action; None if a scenario has no terms.
-
-    The expert plays ``ask.side``.
-    """
+    """Return the next action of an expert as ``ask.side``; None if a scenario has no terms."""
     terms = ask.combination.scenario.terms
     if not isinstance(terms, Terms):
         return None

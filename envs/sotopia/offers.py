@@ -179,10 +179,7 @@ def _pairs(query: Query) -> str:
 
 
 def moves(ask: PartnerAsk) -> tuple[str, ...]:
-    """Return literal actions that a side can take now, by what it knows.
-
-    If a scenario has no terms, these are ``nothing`` and ``leave``.
-    """
+    """Return literal actions that a side can take now; without terms, ``nothing`` and ``leave``."""
     terms = ask.combination.scenario.terms
     if not isinstance(terms, Terms):
         return BARE_MOVES

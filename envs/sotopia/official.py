@@ -70,10 +70,7 @@ Row: TypeAlias = tuple[str, Mapping[str, Any]]
 
 
 def official_home(data_dir: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder of SOTOPIA's own data.
-
-    It is the first of: the argument, ``$CREDITRL_SOTOPIA_DATA``, ``~/.cache/creditrl/sotopia``.
-    """
+    """Return the folder of SOTOPIA's own data: the argument, or see :func:`data_home`."""
     return data_home("sotopia", data_dir)
 
 

@@ -156,10 +156,7 @@ class ReplayPartner:
 
 
 class SmallTalkPartner:
-    """Says something friendly in every turn, knows no goals and never leaves.
-
-    It works with every scenario, and is the simplest possible partner.
-    """
+    """Says something friendly in every turn of any scenario, knows no goals and never leaves."""
 
     name = "small-talk"
     deterministic = True

@@ -29,11 +29,7 @@ _STRING, _MODULE = 0, 7
 
 
 def read_documents(path: Path) -> dict[str, Any]:
-    """Return the JSON documents of a dump by their keys, in their order.
-
-    Raises:
-        DataError: the file is not such a dump, or is damaged.
-    """
+    """Return a dump's JSON documents by key, in order; DataError if it is none, or damaged."""
     data = path.read_bytes()
     if data[:5] != b"REDIS":
         raise DataError(f"{path}: begins with {data[:8]!r}, expected a Redis dump.")

@@ -101,10 +101,7 @@ def _entities(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def bio(character: Character, knows: Relationship | None) -> str:
-    """Return the description of a character for a reader.
-
-    ``knows`` says how close the reader is; None: the character itself, or a judge.
-    """
+    """Return a character's description for a reader; ``knows`` None: itself, or a judge."""
     if knows == Relationship.STRANGER:
         return ""
     parts = [character.name]

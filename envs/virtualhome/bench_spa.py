@@ -52,11 +52,7 @@ _PREFIX = "Observation: "
 
 
 def load_spa(spa: Path, master: Path) -> ModuleType:
-    """Import SPA's environment; a process can have one.
-
-    Raises:
-        DataError: the files are not there.
-    """
+    """Import SPA's environment, of which a process can have one; DataError without its files."""
     source, simulator = spa / _ENVIRONMENT, master / _SIMULATOR
     for path in (source, simulator / "execution.py"):
         if not path.exists():

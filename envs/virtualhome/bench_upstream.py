@@ -251,10 +251,7 @@ def compare_walks(
 def compare_triples(
     modules: SimpleNamespace, flavour: Flavour, folder: OfficialFolder
 ) -> Comparison:
-    """Execute the recorded programs on both sides, and compare outcome and graph after each act.
-
-    With flavour ``"v1"``, the final graph must be the recorded one as well.
-    """
+    """Compare after each act of the recorded programs; of ``"v1"`` the recorded final graph too."""
     found = Comparison(f"{flavour}: recorded programs")
     for triple in folder.triples:
         initial, final = triple.graphs()
@@ -271,11 +268,7 @@ def compare_triples(
 def record(
     modules: SimpleNamespace, flavour: Flavour, folder: OfficialFolder, length: int, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """Return walks through all scenes, with a digest of upstream's graph after each act.
-
-    Raises:
-        ConformanceError: ours differs.
-    """
+    """Return walks through all scenes with digests; ConformanceError if ours differs."""
     walks = []
     for number, (name, graph) in enumerate(_scenes(folder), seed):
         stirred = number % 2 == 1

@@ -47,10 +47,7 @@ Words: TypeAlias = tuple[str, tuple[str, ...]]
 
 
 def read_words(strings: Sequence[str]) -> list[Words]:
-    """Return the actions of strings such as ``"put cup on table"``, in language-planner's format.
-
-    A string with two readings gives two entries, an unreadable one gives none.
-    """
+    """Return the actions of strings in language-planner's format; two readings give two entries."""
     forms = {
         name: re.compile(re.escape(form).replace(re.escape("{}"), r"(\S+)"))
         for name, form in FORMS.items()

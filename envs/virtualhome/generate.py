@@ -83,18 +83,12 @@ _NAMES = tuple(KINDS)
 
 @lru_cache(maxsize=256)
 def scene_of(seed: int, unseen: bool, number: int, day: int) -> tuple[Scene, World]:
-    """Return a house on a day; the last 256 are cached.
-
-    ``unseen``: the house is one of those reserved for ``valid_unseen``.
-    """
+    """Return a house on a day, of those for ``valid_unseen`` or others; the last 256 are cached."""
     return day_scene(house(seed, unseen, number), day)
 
 
 def household(config: HouseholdConfig, split: str, index: int) -> Household:
-    """Return a task; equal arguments give equal tasks on every machine.
-
-    The index decides the kind, see :func:`task_type`.
-    """
+    """Return a task, equal on every machine; the index decides the kind, see :func:`task_type`."""
     require_one_of("split", split, SPLITS)
     kind = KINDS[task_type(index)]
     dice = dice_of(f"virtualhome task {config.name}/{split}", index)

@@ -112,10 +112,7 @@ def checks(scene: Scene, goal: Goal) -> Callable[[World], int]:
 def goal_between(
     scene: Scene, before: World, after: World, relations: Collection[str] = PHYSICAL
 ) -> Goal:
-    """Return the goal given by the difference between two worlds of a scene.
-
-    Only edges of these relations count.
-    """
+    """Return the difference between two worlds of a scene as a goal; only these relations count."""
     changed = 0
     for one, other in zip(before.states, after.states, strict=True):
         changed |= one ^ other

@@ -645,11 +645,7 @@ def _entries(graph: GraphDict, part: str) -> list[Any]:
 
 
 def _node(entry: Any, n: int) -> Node:
-    """Read one node.
-
-    Raises:
-        GraphError: a field is missing, of another type or has an unknown value.
-    """
+    """Read one node; GraphError if a field is missing, of another type or has an unknown value."""
     try:
         id, class_name = entry["id"], entry["class_name"]
         properties = frozenset([name.upper() for name in entry["properties"]])

@@ -155,10 +155,7 @@ class House:
 
 @lru_cache(maxsize=256)
 def house(seed: int, unseen: bool, number: int) -> House:
-    """Return a house: takes about 20 ms; the last 256 are cached.
-
-    ``unseen``: it is one of those reserved for ``valid_unseen``.
-    """
+    """Return a house (20 ms; the last 256 are cached), of those for ``valid_unseen`` or others."""
     dice = dice_of(f"virtualhome house {'unseen' if unseen else 'seen'}", seed, number)
     for attempt in range(_TRIES):
         plan = floor_plan(seed, unseen, number, attempt)

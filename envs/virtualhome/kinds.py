@@ -85,11 +85,7 @@ class Slot:
     """Take the last of its class: the last door is the front door."""
 
     def pick(self, plot: Plot, chosen: Chosen) -> list[int]:
-        """Draw the nodes.
-
-        Raises:
-            UnfitError: the house has nothing that fits.
-        """
+        """Draw the nodes; UnfitError if the house has nothing that fits."""
         if self.share < 1 and not plot.dice.chance(self.share):
             return []
         if self.under:

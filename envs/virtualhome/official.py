@@ -84,10 +84,7 @@ def official_splits(source: str) -> tuple[str, ...]:
 
 
 class OfficialTasks(TaskList):
-    """The tasks of one split of a source.
-
-    ``left_out`` has the reason why a task is excluded, by id.
-    """
+    """The tasks of one split of a source, and why others were left out, by id."""
 
     def __init__(
         self, tasks: Sequence[Task], left_out: Mapping[str, str], coverage: Coverage | None = None

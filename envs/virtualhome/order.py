@@ -30,10 +30,7 @@ _Key: TypeAlias = tuple[Relation, int]
 
 
 class HashSet:
-    """A set of small non-negative integers in the order of CPython's.
-
-    Its first members are put in one after the other.
-    """
+    """A set of small non-negative integers in the order of CPython's, made one member at a time."""
 
     __slots__ = ("fill", "members", "table")
 

@@ -147,11 +147,7 @@ class Plot:
         return nodes
 
     def choose(self, node: int) -> int:
-        """Let the name of a node's class refer to it.
-
-        Raises:
-            UnfitError: the name already refers to another node.
-        """
+        """Let the name of a node's class refer to it; UnfitError if it refers to another node."""
         if self.chosen.setdefault(self.scene.classes[node], node) != node:
             raise UnfitError
         return node

@@ -99,10 +99,7 @@ _LIGHTS = ("light", "lamp")
 
 
 class Orderly:
-    """A scene in good order, in which many programs may begin.
-
-    The graph dict is not changed.
-    """
+    """A scene in good order, in which many programs may begin; its graph dict is not changed."""
 
     def __init__(self, graph: GraphDict) -> None:
         nodes = [{**node, "states": _in_order(node)} for node in graph["nodes"]]

@@ -52,11 +52,7 @@ class HouseholdSource(ABC):
 
     @abstractmethod
     def load(self) -> Household:
-        """Read or make the household.
-
-        Raises:
-            DataError: a file is missing or damaged.
-        """
+        """Read or make the household; DataError if a file is missing or damaged."""
 
     def boxes(self) -> Boxes:
         """Return bounding boxes by id, for nodes of which the scene has none: maps use them."""

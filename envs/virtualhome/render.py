@@ -97,11 +97,7 @@ class Plan:
 def map_plan(
     scene: Scene, world: World, size: tuple[int, int] = PICTURE_SIZE, *, boxes: Boxes | None = None
 ) -> Plan:
-    """Return where :func:`draw_map` draws things, for who wants to mark or name them.
-
-    Raises:
-        ConfigError: the size is too small or large.
-    """
+    """Return where :func:`draw_map` draws things, for who wants to mark or name them."""
     view = _View(scene, world, size, boxes)
     rects = {scene.ids[node]: view.rect(node) for node in sorted(view.drawn())}
     return Plan(size, view.height, rects)
@@ -160,11 +156,7 @@ def draw_map(
 
 
 def picture_size(size: Any, name: str = "size") -> tuple[int, int]:
-    """Return a width and a height in pixels as a tuple.
-
-    Raises:
-        ConfigError: they are no such thing, or too small or large.
-    """
+    """Return a width and a height in pixels as a tuple; ConfigError if they cannot be."""
     sides = tuple(size) if isinstance(size, (tuple, list)) else ()
     fits = len(sides) == 2 and all(
         type(side) is int and least <= side <= LARGEST_SIDE

@@ -75,19 +75,13 @@ def _holds(world: World, nodes: int) -> int:
 
 
 def near(scene: Scene, close: int, seen: int, whole_room: bool = False) -> int:
-    """Return what the sentence is about, as bits.
-
-    ``whole_room``: all that the character perceives, except rooms, not only what is CLOSE.
-    """
+    """Return the nodes of the sentence, as bits; ``whole_room``: not only those that are CLOSE."""
     nodes = seen & ~scene.rooms if whole_room else seen & close
     return nodes & ~(1 << scene.character)
 
 
 def describe(scene: Scene, world: World, nodes: int, numbered: int = 0) -> str:
-    """Return the sentence about some nodes; names in it are classes, as in SPA.
-
-    Of the nodes, as bits, the numbered ones are named with their id.
-    """
+    """Return the sentence about nodes (bits); of these, the numbered are named with their id."""
     held, names, size = world.held(scene), _names(scene), len(scene.ids)
 
     def name_or_number(node: int) -> str:

@@ -62,11 +62,7 @@ _MOST_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class UnitySettings:
-    """Address, time limits and retries of a simulator.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
+    """Address, time limits and retries of a simulator; ConfigError if a value is out of range."""
 
     url: str = "http://127.0.0.1:8080"
     """Its address; the port is the one it was started with, ``-http-port=8080``."""
@@ -287,10 +283,7 @@ class UnityClient:
         *,
         long: bool = False,
     ) -> Answer:
-        """Give any command and return the answer, tried again as the settings say.
-
-        ``long``: ``script_timeout`` holds.
-        """
+        """Give any command, tried again as the settings say; ``long``: ``script_timeout`` holds."""
         settings = self.settings
         seconds = settings.script_timeout if long else settings.timeout
         body = {

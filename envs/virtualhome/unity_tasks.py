@@ -103,11 +103,7 @@ def unity_tasks(split: str) -> TaskList:
 
 
 def wishes_met(scene: Scene, world: World, task: ApartmentTask) -> int:
-    """Return how many of a task's wishes hold.
-
-    Raises:
-        DataError: the apartment has nothing of a class.
-    """
+    """Return how many of a task's wishes hold; DataError if the apartment lacks a class."""
     of_class: dict[str, int] = {}
     for name, mask in scene.of_class.items():
         of_class[plain_name(name)] = of_class.get(plain_name(name), 0) | mask

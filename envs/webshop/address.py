@@ -55,10 +55,7 @@ def fields_of(page: Page) -> list[tuple[str, str]]:
 
 
 def read_address(url: str) -> Address | None:
-    """Return the content of an address made by :func:`address`; None if it is not one.
-
-    Scheme and host may precede it.
-    """
+    """Return the content of an address (scheme and host may precede); None if it is none."""
     try:
         parts = urlsplit(url)
         pieces = parts.path.split("/")[1:]

@@ -46,10 +46,7 @@ class Walk:
         self._steps = 0
 
     def action(self, text: str, clickables: Sequence[str]) -> str | None:
-        """Return what to do on a page; None if the walk ends.
-
-        The text is the page in the observation mode ``text``.
-        """
+        """Return what to do on a page, shown in the mode ``text``; None if the walk ends."""
         self._steps += 1
         if self._steps > _LONGEST:
             return None

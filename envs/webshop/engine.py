@@ -321,11 +321,7 @@ class WebShopEngine(Engine):
 
     @property
     def window(self) -> Window:
-        """The pages in a real browser; nothing is started before it is used.
-
-        Raises:
-            MissingExtraError: the extra ``browser`` is not installed.
-        """
+        """The pages in a real browser, started when used; MissingExtraError without the extra."""
         if self._window is None:
             from creditrl.envs.webshop.window import Window
 
@@ -348,10 +344,7 @@ class WebShopEngine(Engine):
         return Site(self.shop, self.rules, goal, bought, tasks)
 
     def went(self, i: int, action: str, there: Page) -> None:
-        """Follow a copy's move from :meth:`page`; an engine without a browser does nothing.
-
-        The action is ``search[query]`` or ``click[value]``.
-        """
+        """Follow a copy's ``search[query]`` or ``click[value]``; without a browser, do nothing."""
 
     def page_text(self, i: int) -> str:
         """Return a copy's page in the observation mode."""

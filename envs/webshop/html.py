@@ -124,10 +124,7 @@ def page_html(
 
 
 def template_html(kind: str, shown: Mapping[str, Any], *, standalone: bool = False) -> str:
-    """Return a template filled in.
-
-    ``standalone``: see :func:`page_html`.
-    """
+    """Return a template filled in; ``standalone``: see :func:`page_html`."""
     return (
         _templates()
         .get_template(f"{kind}.html")

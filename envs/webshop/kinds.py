@@ -101,11 +101,7 @@ def _good(text: str) -> tuple[str, str]:
 
 
 def read_kinds(source: RecipeFile) -> tuple[Kind, ...]:
-    """Read kinds in the order of a file.
-
-    Raises:
-        DataError: the file is damaged, or uses an undefined name.
-    """
+    """Read kinds in the order of a file; DataError if it is damaged, or uses an undefined name."""
     # Only those who make the shop need it, and the flags behind configs take a while to import.
     from creditrl.config import read_table
 

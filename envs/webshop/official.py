@@ -91,10 +91,7 @@ _SHOWN_EVERY = 2000
 
 
 def official_home(data_dir: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder of upstream's files.
-
-    It is the first of: the argument, ``$CREDITRL_WEBSHOP_DATA``, ``~/.cache/creditrl/webshop``.
-    """
+    """Return the folder of upstream's files: the argument, or see :func:`data_home`."""
     return data_home("webshop", data_dir)
 
 
@@ -285,12 +282,7 @@ def _is_small(num_products: int | None) -> bool:
 
 
 def _source(home: Path, num_products: int | None) -> _Source:
-    """Return what a shop is read from.
-
-    Raises:
-        ConfigError: ``num_products`` is not positive.
-        DataError: a file is missing.
-    """
+    """Return what a shop is read from; ConfigError for such a number, DataError without a file."""
     if num_products is not None and (
         not isinstance(num_products, int) or isinstance(num_products, bool) or num_products < 1
     ):

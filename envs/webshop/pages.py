@@ -157,11 +157,7 @@ def parse_action(rules: Rules, action: str) -> tuple[str, str] | None:
 
 
 def product_of(shop: Shop, asin: str) -> Product:
-    """Return the product of an id.
-
-    Raises:
-        DataError: the shop has none.
-    """
+    """Return the product of an id; DataError if the shop has none."""
     position = shop.catalogue.position(asin)
     if position is None:
         raise DataError(
@@ -296,10 +292,7 @@ def search(shop: Shop, rules: Rules, page: Page, query: str) -> Page | None:
 
 
 def click(shop: Shop, rules: Rules, page: Page, value: str) -> Page | None:
-    """Return where a click leads; None if the page has nothing of that name.
-
-    The value is one of :func:`clickables`, lower-case.
-    """
+    """Return where a click on a clickable, in lower case, leads; None if the page has none such."""
     if value == SEARCH or value not in clickables(shop, rules, page):
         return None
     # From here on as in upstream: by name, whatever has the name.
@@ -362,10 +355,7 @@ def _named(rules: Rules, page: Page) -> Kind:
 
 
 def page_url(page: Page, session: str) -> str:
-    """Return the address of a page.
-
-    The session names the episode, and has no slash.
-    """
+    """Return the address of a page; the session names the episode, and has no slash."""
     if page.kind == "search":
         return f"{BASE_URL}/{session}"
     words = "+".join(page.keywords)

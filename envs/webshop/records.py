@@ -128,11 +128,7 @@ class RecordFile:
         return self._size
 
     def record(self, position: int) -> bytes:
-        """Return record ``position``, 0 <= position < len(self).
-
-        Raises:
-            DataError: it is damaged.
-        """
+        """Return record ``position``, 0 <= position < len(self); DataError if it is damaged."""
         if not 0 <= position < self._size:
             raise IndexError(f"No record {position}: there are {self._size}.")
         begin, end = int(self._offsets[position]), int(self._offsets[position + 1])

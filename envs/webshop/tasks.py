@@ -111,11 +111,7 @@ class ShopGoals(TaskSet):
         )
 
     def find(self, task_id: str) -> Task:
-        """Return the task of that id.
-
-        Raises:
-            UnknownNameError: there is no such goal, or it is not in this split.
-        """
+        """Return the task of that id; UnknownNameError if no goal of this split has it."""
         name, _, text = task_id.rpartition("/")
         number = int(text) if re.fullmatch("0|[1-9][0-9]{0,15}", text) else -1
         if name != self._name or not 0 <= number < len(self._goals):
