@@ -221,10 +221,7 @@ def draws_round(env: gym.Env[Any, Any], times: int) -> Round:
 
 
 def walk_round(env: gym.Env[Any, Any], tasks: Callable[[], Sequence[Task]], steps: int) -> Round:
-    """Return a round of a random walk in each task: CPU time of every step, in us.
-
-    The environment's turn limit must not be reached.
-    """
+    """Return a round of random walks below the turn limit: CPU time of steps, in us."""
     rng = np.random.default_rng(0)
 
     def measure() -> list[float]:
@@ -244,10 +241,7 @@ def walk_round(env: gym.Env[Any, Any], tasks: Callable[[], Sequence[Task]], step
 
 
 def vector_walk_round(venv: TextVectorEnv, tasks: Callable[[], list[Task]], steps: int) -> Round:
-    """Return a round of a random walk of all copies: steps per second of CPU time.
-
-    The turn limit must not be reached; finished copies are put back to their start.
-    """
+    """Return a round of a walk of all copies below the limit: steps per second of CPU time."""
     rng = np.random.default_rng(0)
 
     def measure() -> list[float]:

@@ -12,10 +12,7 @@ __all__ = ["require_folder", "require_integers", "require_official"]
 
 
 def require_integers(config: Any, least: Mapping[str, int], *, optional: bool = False) -> None:
-    """Raise :class:`ConfigError` for a field that is no integer of at least its ``least``.
-
-    ``optional``: the fields may be None.
-    """
+    """Raise :class:`ConfigError` unless fields are integers of at least ``least``, or None."""
     for name, smallest in least.items():
         value = getattr(config, name)
         if optional and value is None:

@@ -306,11 +306,7 @@ class WorkerPool:
     def _ask_again(
         self, method: str, index_K: IntArray, arguments: Callable[[IntArray], tuple[Any, ...]]
     ) -> list[tuple[IntArray, Any]]:
-        """Ask a question that a restarted worker can answer too.
-
-        Raises:
-            WorkerError: workers die repeatedly.
-        """
+        """Ask what a restarted worker can answer too; WorkerError if they die repeatedly."""
         answers, dead = self._ask(method, index_K, arguments)
         for _ in range(self.restarts):
             if not dead:

@@ -31,11 +31,7 @@ _ADMISSIBLE = 40
 def alfworld_script(
     env: TextEnv[Any], rng: np.random.Generator
 ) -> Generator[str | None, dict[str, Any], None]:
-    """Play one game; see :data:`creditrl.bench.conformance.Script`.
-
-    Raises:
-        ConformanceError: the expert does not win.
-    """
+    """Play one game, a :data:`~creditrl.envs.bench.Script`; the expert has to win."""
     info = yield None
     plan: list[str] = []
     while not env.copies.over[0]:

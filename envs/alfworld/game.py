@@ -127,10 +127,7 @@ class Game:
 
     @property
     def household(self) -> bytes:
-        """Digest of everything but the goal, the texts and the start: equal for equal households.
-
-        It is computed only when a state's key is needed.
-        """
+        """Digest of all but goal, texts and start, made when a state's key is needed."""
         found: bytes | None = self.memo.get("household")
         if found is None:
             found = self.memo["household"] = _household(self)

@@ -90,11 +90,7 @@ def read_game_file(path: str | os.PathLike[str]) -> GameText:
 
 
 def read_json(path: str | os.PathLike[str]) -> tuple[bytes, dict[str, Any]]:
-    """Return a file's bytes and the JSON object in it.
-
-    Raises:
-        DataError: it cannot be read, or is not a JSON object.
-    """
+    """Return a file's bytes and the JSON object in it; DataError if there is none."""
     try:
         raw = Path(path).read_bytes()
     except OSError as error:

@@ -91,10 +91,7 @@ def holds_games(folder: Path) -> bool:
 
 
 def survey(home: Path) -> tuple[dict[str, int], list[Path]]:
-    """Return the number of games by split, and the trial folders with a damaged file.
-
-    Both are empty if there is no game.
-    """
+    """Return the number of games by split and damaged trial folders; empty without games."""
     sizes: dict[str, int] = {}
     damaged: list[Path] = []
     with contextlib.suppress(DataError):
@@ -232,12 +229,7 @@ class OfficialGames(TaskSet):
         return {game.name: i for i, game in enumerate(self._listing.games)}
 
     def find(self, task_id: str) -> Task:
-        """Return the task of that id.
-
-        Raises:
-            UnknownNameError: there is no such trial.
-            DataError: there is one, but it does not count as a game; gives the reason.
-        """
+        """Return the task of that id; UnknownNameError without the trial, DataError for no game."""
         split, _, name = task_id.partition("/")
         if split == self._split:
             index = self._index_by_name.get(name)

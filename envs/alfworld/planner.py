@@ -157,10 +157,7 @@ class _Search:
         return [*found] if cleared is None else [cleared, *found]
 
     def _clear_hands(self, place: int, doors: int) -> tuple[int, _Deed | None]:
-        """Return the cheapest way to have free hands at a place, and its cost in a chain.
-
-        It opens ``doors`` anyway.
-        """
+        """Return the cheapest way to free hands at a place, and its cost if it opens ``doors``."""
         at = self.game.mask_at
         here = self.state.location
         fits = self.room_for_held

@@ -144,10 +144,7 @@ def _choices(game: Game, state: State) -> Choices:
 
 
 def anywhere(game: Game) -> dict[str, Move]:
-    """Return most admissible commands and their moves: walks, also to this place, and looks.
-
-    They are sorted by command, so a situation's further commands are quickly merged.
-    """
+    """Return moves that are nearly always admissible, by command, sorted for merging."""
     found: dict[str, Move] | None = game.memo.get("anywhere")
     if found is None:
         moves = [Move(LOOK), Move(INVENTORY)]

@@ -552,10 +552,7 @@ def _facts(info: Mapping[str, Any]) -> Moment:
 
 
 def _compare_orders(env: TextEnv[Any], rng: np.random.Generator, admissible: Sequence[str]) -> int:
-    """Do two actions in either order; if the keys agree, futures must too; return pairs tested.
-
-    Both orders take equally many turns, and draw equally often from an engine's generator.
-    """
+    """Do two actions in either order; with one key, futures must agree; return pairs tested."""
     if len(admissible) < 2:
         return 0
     here = env.snapshot()

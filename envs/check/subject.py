@@ -115,10 +115,7 @@ def choose(
     hint: str = "",
     goal: str = "",
 ) -> str:
-    """Return an admissible action, or with some probability one that cannot be executed.
-
-    Without admissible actions, the hint is filled in with words of the goal.
-    """
+    """Return an admissible action, or the hint filled in; at times one that cannot be done."""
     if not (len(admissible) or hint) or rng.random() < nonsense:
         return f"no such action {int(rng.integers(1000))}"
     if not len(admissible):

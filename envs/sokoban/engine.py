@@ -173,11 +173,7 @@ class SokobanEngine(Engine):
         return [(key, raw[at : at + size]) for at in range(0, len(raw), size)]
 
     def restore(self, index_K: IntArray, states: Sequence[Any], tasks: Sequence[Task]) -> None:
-        """Restore snapshots, also those of an engine built for other sizes.
-
-        Raises:
-            SnapshotError: a room does not fit into this engine.
-        """
+        """Restore snapshots, also of other sizes; SnapshotError if a room does not fit."""
         layout = self._layout
         self._write(
             index_K, [raw if key == layout.key else layout.convert(raw, key) for key, raw in states]
@@ -192,10 +188,7 @@ class SokobanEngine(Engine):
         return [_key(size, codes) for size, codes in self._rooms(index_K)]
 
     def expert_action(self, index: int) -> str | None:
-        """Return the first action of a shortest solution; None if none is known.
-
-        A solution is cached by its states, so following it calls the solver once.
-        """
+        """Return the first action of a shortest solution, which is cached; None if unknown."""
         ((size, codes),) = self._rooms(np.array([index]))
         key = _key(size, codes)
         move = self._moves.get(key)
@@ -204,10 +197,7 @@ class SokobanEngine(Engine):
         return None if move < 0 else self._words[move + 1]
 
     def segment_key(self, index: int) -> str:
-        """Return ``"box k"`` of the last box that the last turn pushed, or ``""``.
-
-        Boxes are numbered from 0 in the order of their starting cells, and keep their number.
-        """
+        """Return ``"box k"``, by starting cell, of the box pushed last in the turn, or ``""``."""
         touched = int(self._touched[index])
         return "" if touched < 0 else f"box {touched}"
 
@@ -366,10 +356,7 @@ class SokobanEngine(Engine):
         return render.draw_rooms(codes, style, self._tile_px)
 
     def _plan(self, key: bytes, codes: bytes, height: int, width: int) -> int:
-        """Solve a room, cache the move in every state of the solution, return the first.
-
-        -1: the room is already solved, cannot be solved, or the solver gave up.
-        """
+        """Solve a room, cache the moves of its states, return the first; -1 if there is none."""
         _make_room(self._moves)
         level = room_level(codes, height, width)
         solution = solver.solve(level)

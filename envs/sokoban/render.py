@@ -247,10 +247,7 @@ _PLAIN_GLYPHS = "#_O√XPS"
 
 
 def print_board(codes_HW: NDArray[np.uint8]) -> None:
-    """Print a room to standard output: in colour on a terminal, in symbols elsewhere.
-
-    Colour is left out if ``NO_COLOR`` is set or the terminal is dumb.
-    """
+    """Print a room in colour on a terminal that shows it (see ``NO_COLOR``), else symbols."""
     out = sys.stdout
     if out is None or getattr(out, "closed", False):
         return

@@ -115,11 +115,7 @@ class RoomLayout:
         return self._record(level_codes(level), size, level.boxes, on_target, -1, optimal)
 
     def convert(self, raw: bytes, key: tuple[int, int, int]) -> bytes:
-        """Return a record of the layout ``key`` as one of this layout.
-
-        Raises:
-            SnapshotError: the room does not fit.
-        """
+        """Return a record of the layout ``key`` in this one; SnapshotError if it does not fit."""
         other = room_layout(*key)
         (record,) = np.frombuffer(raw, dtype=other.record)
         height, width = int(record["height"]), int(record["width"])

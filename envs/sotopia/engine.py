@@ -262,10 +262,7 @@ class SotopiaEngine(Engine):
             self._copies[i] = _Copy(*state)
 
     def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
-        """Return canonical bytes: the scenario with its cast, and the dialogue.
-
-        ``"state"`` adds the agent's side, and thereby its goal.
-        """
+        """Return canonical bytes of cast and dialogue; ``"state"`` adds the agent's side."""
         keys = []
         for i in index_K.tolist():
             keys.append(dialogue_key(self._place(i).seat, self._here(i).turns, source))

@@ -137,10 +137,7 @@ def read_json(text: str) -> Text:
 
 
 def _without_thoughts(text: str) -> str:
-    """Return the text outside ``<think>`` and ``</think>``, of which either may be missing.
-
-    A tag after an open brace is inside an object's string, and has no meaning.
-    """
+    """Return the text outside ``<think>`` tags, of which one may lack, and any in a string."""
     kept: list[str] = []
     at = 0
     opened = -1
@@ -446,10 +443,7 @@ class _Reader:
         return self._here() in (":", "：")
 
     def _key(self) -> str | None:
-        """Read a key and its separator; None if there is none.
-
-        No key contains a brace, a bracket or a line break: such a key was cut and begun again.
-        """
+        """Read a key and its separator; None if there is none, or it was cut and begun again."""
         quoted = self._here() in _CLOSING
         key = None
         for pattern in _KEYS if quoted else (_HALF_KEY, _BARE):

@@ -136,11 +136,7 @@ def combination_coverage(
 
 
 def official_coverage(home: Path) -> list[Coverage]:
-    """Return how many of the published combinations are present, for parts with any file.
-
-    Raises:
-        DataError: a file is missing or damaged.
-    """
+    """Return how many combinations are present, by part with any; DataError if damaged."""
     there = {name.partition(".")[0] for name, _, _ in _stamp(home)}
     found = []
     if not there.isdisjoint(name.partition(".")[0] for name in _EVALUATION):

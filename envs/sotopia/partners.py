@@ -98,11 +98,7 @@ PARTNERS: dict[str, str] = {
 
 
 def make_partner(which: str | Partner) -> Partner:
-    """Return the partner of that name, or the one given.
-
-    Raises:
-        ConfigError: there is no partner of that name, or the object is not a partner.
-    """
+    """Return the partner of that name, or the one given; ConfigError if none is such."""
     if isinstance(which, str):
         made: Partner = make_named("partner", which, PARTNERS)
         return made

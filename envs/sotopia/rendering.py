@@ -123,10 +123,7 @@ def bio(character: Character, knows: Relationship | None) -> str:
 def context(
     combination: Combination, side: int | None, visibility: Visibility = "relationship"
 ) -> str:
-    """Return scenario, participants, backgrounds and goals, as a side may know them.
-
-    ``side`` None: for a judge, who sees everything.
-    """
+    """Return scenario, cast and goals as a side, or a judge (None), may know them."""
     scenario = combination.scenario
     names = combination.names
     backgrounds, goals = [], []

@@ -527,10 +527,7 @@ class FriendTerms(Terms):
         return _matches(self.attributes, (friend,), query) == 1
 
     def queries(self, side: int) -> Mapping[Query, int]:
-        """Return a side's questions: single values of its friends, then all of each friend.
-
-        Each has the friends that match it, as bits.
-        """
+        """Return a side's questions, values first, each with its friends that match, as bits."""
         return _queries(self, side)
 
 

@@ -95,11 +95,7 @@ JUDGES: dict[str, str] = {
 
 
 def make_judge(which: str | Judge) -> Judge:
-    """Return the judge of that name, or the one given.
-
-    Raises:
-        ConfigError: there is no judge of that name, or the object is not a judge.
-    """
+    """Return the judge of that name, or the one given; ConfigError if there is none such."""
     if isinstance(which, str):
         made: Judge = make_named("judge", which, JUDGES)
         return made

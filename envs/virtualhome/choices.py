@@ -37,10 +37,7 @@ __all__ = ["Choice", "choices", "gazes", "possible"]
 def possible(
     scene: Scene, world: World, profile: Profile = FIXED, ids: Iterable[int] | None = None
 ) -> list[Act]:
-    """Return all possible actions on some nodes, in the order of :data:`ACTIONS`, then of ids.
-
-    Objects are only nodes with these ids; all by default.
-    """
+    """Return what is possible on nodes of these ids, by :data:`ACTIONS`, then by ids."""
     allowed = (1 << len(scene.ids)) - 1
     if ids is not None:
         allowed = sum({1 << scene.index[id] for id in ids})

@@ -384,11 +384,7 @@ def _looks_alike(world: World, after: World) -> bool:
 def tell(
     scene: Scene, world: World, here: Around, touched: int, numbered: int, sight: Sight
 ) -> str:
-    """Return the sentence about a moment; names in it are classes, as in SPA.
-
-    ``touched`` are the objects of the last action, ``numbered`` the nodes named with their id, both
-    as bits.
-    """
+    """Return the sentence about a moment; ``touched`` by the last action, ``numbered``: bits."""
     nodes = near(scene, here.close, here.seen, whole_room=sight == "room") | touched
     return describe(scene, world, nodes, numbered)
 

@@ -315,10 +315,7 @@ class Look(Missing):
         return far if self.habit.far_first else fetch
 
     def _walk(self, targets: Iterable[int], wanted: int) -> Act:
-        """Return the walk that reaches a target, and most of the other wanted things.
-
-        It may lead to something else that has a target close to it.
-        """
+        """Return the walk that reaches a target, or is close to one, and most wanted things."""
         near: dict[int, int] = {node: self._reach_from(node) for node in targets}
         asked = spots = 0
         for node in near:

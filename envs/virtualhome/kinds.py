@@ -143,11 +143,7 @@ class Kind:
     cases: tuple[Case, ...]
 
     def make(self, plot: Plot) -> tuple[str, str]:
-        """Create a task; return its title and its description.
-
-        Raises:
-            UnfitError: the house lacks something.
-        """
+        """Create a task; return its title and description; UnfitError if it does not fit."""
         case = plot.dice.pick(self.cases)
         chosen: dict[str, list[int]] = {}
         for name, slot in case.pick.items():

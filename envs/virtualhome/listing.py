@@ -80,10 +80,7 @@ class Listing(NamedTuple):
 
 
 def known_things(scene: Scene, names: Mapping[str, int]) -> int:
-    """Return the nodes that the character knows of from anywhere, as bits.
-
-    These are the task's things, and the furniture that opens, because things may be in it.
-    """
+    """Return, as bits, the task's things and the furniture that opens: known from anywhere."""
     having = scene.having
     furniture = having["CAN_OPEN"] & having["CONTAINERS"] & ~having["GRABBABLE"]
     return furniture | sum({1 << scene.index[id] for id in names.values()})

@@ -149,11 +149,7 @@ ORIGINAL_PROGRAMS = 5411
 
 
 def official_coverage(home: Path) -> list[Coverage]:
-    """Return how many of the programs are present, by source, without empty sources.
-
-    Raises:
-        DataError: a file is damaged.
-    """
+    """Return how many programs are present, by source with any; DataError if damaged."""
     folder = OfficialFolder(home)
     found = (_coverage(folder, source) for source in ("triples", "programs"))
     return [one for one in found if one is not None and one.found]

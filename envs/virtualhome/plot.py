@@ -127,11 +127,7 @@ class Plot:
     def some(
         self, names: Iterable[str], low: int, high: int, where: Where | None = None
     ) -> list[int]:
-        """Choose ``low`` to ``high`` nodes of different classes.
-
-        Raises:
-            UnfitError: there are not that many that fit.
-        """
+        """Choose ``low`` to ``high`` nodes of different classes; UnfitError if too few fit."""
         found = []
         for name in names:
             if name not in self.chosen:

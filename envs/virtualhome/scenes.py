@@ -45,13 +45,7 @@ _GET = "creditrl data get virtualhome"
 
 
 def read_graph(text: str, source: str) -> dict[str, Any]:
-    """Parse a graph dict.
-
-    ``source`` is its place, for messages.
-
-    Raises:
-        DataError: it is not a JSON object; names the line.
-    """
+    """Parse a graph dict; DataError with ``source`` and line if it is no JSON object."""
     try:
         graph = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -183,24 +177,14 @@ class OfficialFolder:
         return tuple(sorted(self._scene_files(release, full)))
 
     def graph(self, name: str, release: Release = "v1.0.0") -> dict[str, Any]:
-        """Return the graph dict of a scene, parsed once: it is not to be changed.
-
-        Raises:
-            UnknownNameError: it is not here.
-            DataError: it is damaged.
-        """
+        """Return a scene's graph dict, not to be changed; errors as for :meth:`scene`."""
         path = self._scene_path(name, release)
         if path not in self._graphs:
             self._graphs[path] = read_graph(self._text(path), str(self.home / path))
         return self._graphs[path]
 
     def scene(self, name: str, release: Release = "v1.0.0") -> tuple[Scene, World]:
-        """Return a scene, parsed once.
-
-        Raises:
-            UnknownNameError: it is not here.
-            DataError: it is damaged.
-        """
+        """Return a scene, parsed once; UnknownNameError if not here, DataError if damaged."""
         path = self._scene_path(name, release)
         if path not in self._parsed:
             self._parsed[path] = scene_of(self._text(path), str(self.home / path), name)
@@ -208,11 +192,7 @@ class OfficialFolder:
 
     @cached_property
     def tables(self) -> Tables:
-        """The tables of the release, or of master where only they are here.
-
-        Raises:
-            DataError: one is missing or damaged.
-        """
+        """The tables of the release, else of master; DataError if one is missing or damaged."""
         properties = self._table("properties_data.json")
         placings = self._table("object_script_placing.json")
         equivalent = self._table("class_name_equivalence.json")
@@ -229,11 +209,7 @@ class OfficialFolder:
 
     @cached_property
     def action_strings(self) -> tuple[str, ...]:
-        """The actions that language-planner lists, e.g. ``"put cup on table"``; none if not here.
-
-        Raises:
-            DataError: the list is damaged.
-        """
+        """Language-planner's actions, ``"put cup on table"``, if here; DataError if damaged."""
         for file in self._files:
             if file.name.removesuffix(".xz") == "admissible_actions.json":
                 try:
@@ -246,11 +222,7 @@ class OfficialFolder:
 
     @cached_property
     def triples(self) -> Sequence[Triple]:
-        """All triples, in the order of their ids.
-
-        Raises:
-            DataError: a line or a program is damaged; names file and line.
-        """
+        """All triples by id; DataError, with file and line, if one is damaged."""
         found = [*self._packed_triples(), *self._unpacked_triples()]
         return sorted(found, key=lambda triple: triple.id)
 
@@ -265,11 +237,7 @@ class OfficialFolder:
 
     @cached_property
     def original_programs(self) -> Sequence[tuple[str, Program]]:
-        """The programs of 2018 with the names of their scenes, in the order of their paths.
-
-        Raises:
-            DataError: one is damaged; names file and line.
-        """
+        """The programs of 2018 with their scenes' names, by path; DataError if damaged."""
         return [
             (path.split("/")[0], parse_program(text, source))
             for path, (source, text) in self._original_texts.items()
@@ -281,11 +249,7 @@ class OfficialFolder:
         return list(self._original_texts)
 
     def graphs(self, id: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the initial and the final graph dict of a program, ``<scene>/<set>/<file>``.
-
-        Raises:
-            DataError: they are not here, or damaged.
-        """
+        """Return a program's initial and final graph dict; DataError if not here, or damaged."""
         for file in self._files:
             if _GRAPHS in file.parts and file.suffix == ".json":
                 inner = PurePosixPath(*file.parts[file.parts.index(_GRAPHS) + 1 :])
@@ -420,11 +384,7 @@ class OfficialFolder:
             raise DataError(f"{self.home / file}: {error}. Run `{_GET}`.") from None
 
     def json_lines(self, name: str) -> Iterator[tuple[int, Any, str]]:
-        """Yield (line, entry, file) of all files of JSON lines of a name, packed or not.
-
-        Raises:
-            DataError: a line is not JSON; names file and line.
-        """
+        """Yield (line, entry, file) of all JSON lines files of a name; DataError if damaged."""
         return self._lines(name)
 
     def _lines(self, name: str) -> Iterator[tuple[int, Any, str]]:

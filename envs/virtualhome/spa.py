@@ -452,10 +452,7 @@ _OPEN = STATES.index("OPEN")
 
 
 def sentence(scene: Scene, world: World) -> str:
-    """Return SPA's sentence after a successful action.
-
-    SPA raises if the character is INSIDE nothing.
-    """
+    """Return SPA's sentence after a success; SPA raises if the character is in nothing."""
     close = world.rows[CLOSE][scene.character]
     room = _last_inside(scene, world, scene.character)
     if room is None:

@@ -105,11 +105,7 @@ class UnityEngine(Engine):
         _side_by_side(enter, index_K.tolist(), tasks)
 
     def act(self, index_K: IntArray, actions: Sequence[str]) -> Effect:
-        """Do one action in each copy.
-
-        Raises:
-            SimulatorError: a simulator does not answer, or its answer cannot be read.
-        """
+        """Do one action in each copy; SimulatorError without a readable answer."""
         stays = [self._here(i) for i in index_K.tolist()]
         found = _side_by_side(self._step, index_K.tolist(), stays, actions)
         won_K = np.array(

@@ -63,11 +63,7 @@ class MapWatch:
 
     @property
     def address(self) -> str:
-        """Of the server, which is started if it is not there.
-
-        Raises:
-            ConfigError: serving is not possible on this machine.
-        """
+        """Of the server, started if not there; ConfigError if serving is not possible."""
         if self._server is None:
             handler = type("Handler", (_Handler,), {"shown": self._shown})
             self._server = PlainServer(handler)

@@ -171,10 +171,7 @@ def _venv(sizes: WebShopSizes) -> TextVectorEnv:
 
 
 def _walk(venv: TextVectorEnv, info: dict[str, Any], steps: int, seed: int) -> tuple[int, float]:
-    """Walk all copies; return (steps of copies that were playing, CPU seconds in the environment).
-
-    A group restarts when its last copy has finished.
-    """
+    """Walk all copies; return (steps of those playing, CPU seconds); groups restart whole."""
     rng = random.Random(seed)
     done, spent = 0, 0.0
     for _ in range(steps):

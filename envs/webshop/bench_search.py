@@ -151,10 +151,7 @@ def measure_search(documents: int, queries: int, rounds: int = 3) -> SearchFigur
 
 
 def line_through(figures: Sequence[SearchFigures], at: int) -> dict[str, float]:
-    """Return build time, build memory and disk at ``at`` documents, by the last two figures.
-
-    Empty where these are too few or too small to say anything about it.
-    """
+    """Return the figures at ``at`` documents by the last two; empty if these are too small."""
     if len(figures) < 2 or figures[-2].documents < _LINE_FROM:
         return {}
     (x0, x1) = (found.documents for found in figures[-2:])

@@ -91,11 +91,7 @@ def _as_modules(modules: dict[str, ModuleType]) -> Iterator[None]:
 
 
 def upstream_modules(checkout: Path) -> tuple[Any, Any]:
-    """Return upstream's modules ``web_agent_text_env`` and ``engine.engine``.
-
-    Raises:
-        DataError: the folder is not a checkout of it.
-    """
+    """Return ``web_agent_text_env`` and ``engine.engine``; DataError without a checkout."""
     package = checkout / "web_agent_site"
     if not (package / "envs" / "web_agent_text_env.py").is_file():
         raise DataError(

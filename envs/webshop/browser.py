@@ -32,11 +32,7 @@ class BrowserEngine(WebShopEngine):
     """
 
     def went(self, i: int, action: str, there: Page) -> None:
-        """Repeat a copy's action in the browser.
-
-        Raises:
-            BrowserError: the browser did something else, or is lost.
-        """
+        """Repeat an action in the browser; BrowserError if it does otherwise, or is lost."""
         name, _, value = action[:-1].partition("[")
         do = self.window.search if name == "search" else self.window.click
         do(i, self.goal(i), self.page(i), value, there)
@@ -66,11 +62,7 @@ class BrowserEngine(WebShopEngine):
 
 
 def browser_engine(num_envs: int, shop: Shop, rules: Rules, **options: Any) -> Engine:
-    """Return the engine of ``interface="browser"``.
-
-    Raises:
-        MissingExtraError: selenium, Chromium, its driver or a package of the site is not installed.
-    """
+    """Return the engine of ``interface="browser"``; MissingExtraError if it cannot run."""
     for name in ("starlette", "jinja2", "uvicorn"):
         require_extra(name, "browser")
     find_programs()

@@ -87,11 +87,7 @@ class DiskCatalogue:
 
     @classmethod
     def build(cls, path: str | os.PathLike[str], products: Iterable[Product]) -> DiskCatalogue:
-        """Write products to a file, which appears when it is whole, and open it.
-
-        Raises:
-            DataError: two products have one id.
-        """
+        """Write products to a file that appears whole; DataError if two have one id."""
         RecordFile.build(path, map(_item, products), _FORMAT).close()
         return cls(path)
 

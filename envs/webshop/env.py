@@ -165,10 +165,7 @@ _SHOPS_KEPT = 4
 
 
 def _shared(shop: Shop) -> Shop:
-    """Return a shop already in use with this catalogue and these prices, or this one.
-
-    So its cache of results and pages is shared too.
-    """
+    """Return a shop in use with this catalogue and prices, for its cache, or this one."""
     key = (id(shop.catalogue), shop.price_seed)
     known = _SHOPS.setdefault(key, shop)
     _SHOPS.move_to_end(key)

@@ -91,11 +91,7 @@ START = Page()
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Behaviour of the pages.
-
-    Raises:
-        ConfigError: ``compat`` is unknown.
-    """
+    """Behaviour of the pages; ConfigError for an unknown ``compat``."""
 
     compat: Compat = "fixed"
     """``upstream``: exactly upstream's. ``fixed`` makes these fixes:
@@ -137,10 +133,7 @@ class Option(NamedTuple):
 
 
 def parse_action(rules: Rules, action: str) -> tuple[str, str] | None:
-    """Return (name, argument in lower case) of ``name[argument]``; None for any other text.
-
-    Text after the last bracket does not matter.
-    """
+    """Return (name, lower-case argument) of ``name[argument]`` and what follows; else None."""
     upstream = rules.upstream
     if upstream:  # by (.+)\[(.+)\], which takes the last bracket of the first line
         action = action.partition("\n")[0]
@@ -331,10 +324,7 @@ def has_attributes(shop: Shop, rules: Rules, asin: str) -> bool:
 
 
 def is_known(shop: Shop, rules: Rules, page: Page, value: str) -> bool:
-    """Return whether some page has a ``value`` to click, as far as a customer here can know.
-
-    That is a button, a product of the shop, or an option of the product that is open.
-    """
+    """Return whether a page has such a button, product, or option of the product that is open."""
     if value in _BUTTON_WORDS or shop.catalogue.position(value.upper()) is not None:
         return True
     return bool(page.asin) and any(o.label == value for o in options_of(shop, rules, page.asin))

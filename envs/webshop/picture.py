@@ -48,10 +48,7 @@ _SHAPE_OF = {word: shape for shape, words, _ in _ROWS for word in words.split()}
 
 
 def picture(product: Product, options: Iterable[tuple[str, str]] = ()) -> str:
-    """Return a product's picture as SVG.
-
-    Its kind decides the shape, and a colour among the chosen options the colours.
-    """
+    """Return a product as SVG: its kind is the shape, a colour among the options colours."""
     color = color_of(product, tuple(options))
     return _draw(shape_of(product), color)
 

@@ -21,10 +21,7 @@ _SEARCH = "search[<your query>]"
 
 
 def _window_trim(observation: str) -> str:
-    """Return the parts after the instruction, each in quotes.
-
-    Observations of another kind (marked text, HTML, addresses, the last page) stay as they are.
-    """
+    """Return the parts after the instruction in quotes; observations without one as they are."""
     parts = observation.split(_SEPARATOR)
     if parts[0] == "WebShop":
         del parts[0]

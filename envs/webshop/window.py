@@ -244,12 +244,7 @@ class Tab:
 
 
 def _ask(work: Callable[[], T]) -> T:
-    """Return selenium's result.
-
-    Raises:
-        _Lost: browser or tab are gone.
-        BrowserError: any other error of selenium.
-    """
+    """Return selenium's result; :class:`_Lost` with browser or tab, else BrowserError."""
     from selenium.common.exceptions import (
         InvalidSessionIdException,
         NoSuchWindowException,
