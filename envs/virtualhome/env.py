@@ -185,7 +185,7 @@ class VirtualHomeEnv(TextEnv[VirtualHomeConfig]):
     ``Nothing happens.``
 
     **Action.** One of 42 forms, e.g. ``walk to water glass``, ``put cup on table``, ``stand up``;
-    :data:`creditrl.envs.virtualhome.actions.FORMS` lists them. A name refers to the thing that the
+    :data:`creditrl.envs.virtualhome.acts.FORMS` lists them. A name refers to the thing that the
     task means, or to which it referred before, or to the nearest one. Any other thing of the class
     is named with its id, as in the observation and the list: ``grab cup 1003``. An action that
     cannot be executed changes nothing and costs a turn. ``ungrounded_reason``: ``unparsed`` (not
