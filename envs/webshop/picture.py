@@ -44,7 +44,7 @@ _ROWS = tomllib.loads(
 )["shapes"]
 SHAPES: dict[str, str] = {shape: drawn for shape, _, drawn in _ROWS}
 """Drawings by name."""
-_SHAPE_OF = {word: shape for shape, words, _ in _ROWS for word in words.split()}
+_SHAPE_OF: dict[str, str] = {word: shape for shape, words, _ in _ROWS for word in words.split()}
 
 
 def picture(product: Product, options: Iterable[tuple[str, str]] = ()) -> str:
