@@ -175,7 +175,7 @@ class Faulty(Player):
 
 
 @pytest.mark.slow
-def test_hundreds_of_faults_lose_no_copy_and_play_no_group_twice():
+def test_a_thousand_faults_lose_no_copy_and_play_no_group_twice():
     venv: Any = ToyVectorEnv(18, workers=3, max_turns=30)
     venv.copies.restarts = 1000  # a worker that dies again while it begins is an error of its own
     agent: Any = Faulty(venv)
@@ -184,7 +184,7 @@ def test_hundreds_of_faults_lose_no_copy_and_play_no_group_twice():
     )
     seen: Counter[tuple[int, int]] = Counter()
     dropped = update = 0
-    while agent.failed + agent.killed < 250:
+    while agent.failed + agent.killed < 1000:
         found = collector.collect(update)
         dropped += int(found.metrics["groups_dropped"])
         for trajectory in found.trajectories:
@@ -194,7 +194,7 @@ def test_hundreds_of_faults_lose_no_copy_and_play_no_group_twice():
     state = collector.state_dict()
     collector.close()
     venv.close()
-    assert agent.killed > 8
+    assert agent.killed > 40
     assert set(seen.values()) == {1}
     # Every group that was begun was learned from, was dropped whole, or is under way.
     assert len(seen) == 3 * (state["next"] - len(state["under_way"]) - dropped)
