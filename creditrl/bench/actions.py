@@ -91,10 +91,7 @@ def measure_actions(
 ) -> ActionFigures:
     """Return the cost of each way on some prompts.
 
-    Args:
-        prompts: each with choices.
-        rounds: measured rounds, after one warm-up round.
-        say: called with the number of each round.
+    One warm-up round precedes the measured ones.
     """
     import torch
 

@@ -65,13 +65,7 @@ def compare_backends(
 ) -> list[BackendRun]:
     """Train once with each backend and return the results.
 
-    Args:
-        folder: of the run folders, one per backend.
-        backends: values of ``rollout.backend``.
-        updates: of each run.
-        levels: held-out levels, the same for all.
-        seed: of both runs.
-        flags: further flags of ``creditrl train``.
+    ``folder`` gets a run folder per backend; ``flags`` are further ones of ``creditrl train``.
 
     Raises:
         CreditRLError: a run failed; names its log.

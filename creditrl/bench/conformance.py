@@ -59,9 +59,7 @@ class Finding:
 class Sides:
     """The environment twice, over our engine and over upstream's.
 
-    Args:
-        bench: the comparison.
-        seed: with the game's id, determines the script's actions.
+    The seed and the game's id determine the script's actions.
     """
 
     def __init__(self, bench: Conformance, seed: int = 0) -> None:

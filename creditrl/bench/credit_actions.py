@@ -67,10 +67,7 @@ class Choice:
 def choose_states(group_N: IntArray, most: int, rng: np.random.Generator) -> list[int]:
     """Return rows of turns in whose states actions are compared, from as many groups as possible.
 
-    Args:
-        group_N: group of each turn.
-        most: maximum number.
-        rng: draws among the turns of a group.
+    At most ``most``, drawn among the turns of each group.
     """
     order = rng.permutation(len(group_N)).tolist()
     met: dict[int, int] = {}
@@ -94,15 +91,8 @@ def choices_at(
 ) -> list[Choice]:
     """Return the most probable actions of a policy in some states, and those that were taken.
 
-    Args:
-        venv: any copies of the environment; their episodes are replaced.
-        agent: the policy as it replies.
-        policy: the same, as it scores replies.
-        form: writes the replies that take the admissible actions.
-        rows: numbers of the turns in these states.
-        turns: the turns taken there.
-        places: the states.
-        most: maximum number of actions of each, without the one taken if it is not among them.
+    The episodes of ``venv``'s copies are replaced. ``rows`` are the numbers of the turns in these
+    states; the one taken does not count among the ``most``.
     """
     texts = _texts_at(venv, agent, form, turns, places)
     replies_S = [_replies(agent, turn, at) for turn, at in zip(turns, texts, strict=True)]
@@ -175,11 +165,8 @@ def starts_of_choices(
 ) -> list[Start]:
     """Return where and how each choice is made.
 
-    Args:
-        choices: for some of the chosen turns.
-        chosen: (episode, turn) of each measured turn.
-        places: of each episode, as :func:`~creditrl.bench.credit_places.collect_places` returns
-            them.
+    ``chosen`` is (episode, turn) of each measured turn; ``places`` are those of
+    :func:`~creditrl.bench.credit_places.collect_places`.
     """
     return [
         Start(choice.turn, True, places[episode][turn], choice.reply)
@@ -193,10 +180,8 @@ def outcomes_of(
 ) -> tuple[BoolArray, BoolArray]:
     """Return (success of R continuations after each of P choices, whether it is certain).
 
-    Args:
-        choices: P of them.
-        truth: of the turns; gives the outcomes of the actions that were taken.
-        outcome_KR: outcomes of the others, in order.
+    The truth has the outcomes of the actions that were taken, ``outcome_KR`` those of the others,
+    in order.
     """
     others = iter(outcome_KR)
     after = [truth.after_NR[c.turn] if c.taken else next(others) for c in choices]
@@ -215,16 +200,8 @@ def play_choices(
 ) -> list[Trajectory]:
     """Return episodes in which a choice is made, ``playings`` of each of P, one after another.
 
-    They contain everything that a method may read, and start like their state's episode.
-
-    Args:
-        venv: autoreset disabled; its copies' episodes are replaced.
-        agent: the policy.
-        form: builds prompts and reads actions.
-        starts: of the P choices.
-        chosen: (episode, turn) of each measured turn.
-        episodes: those of the chosen turns.
-        playings: number C of episodes per choice.
+    They contain everything that a method may read, and start like their state's episode. The
+    copies' autoreset is disabled, and their episodes are replaced.
     """
     repeated = [start for start in starts for _ in range(playings)]
     found: list[Trajectory] = []
@@ -258,11 +235,8 @@ def batches_with(
     """Return batches in which replayed episodes replace members of their group.
 
     A batch has at most one such episode per group, and only groups that have one; the other members
-    are unchanged. The policy version numbers the batches, from 1 on.
-
-    Args:
-        played: with the group and member of the episode that each one replaces.
-        episodes: those of the collected batch.
+    are unchanged. The policy version numbers the batches, from 1 on. Each of ``played`` has the
+    group and member of the episode that it replaces.
 
     Returns:
         The episodes of all batches, and the place of each ``played`` among them.

@@ -72,15 +72,9 @@ def scores_of(
 ) -> tuple[tuple[Scored, ...], dict[str, Estimate]]:
     """Compare scores of N turns with the truth; returns them and the truth's reliability by part.
 
-    Args:
-        candidates: the scores.
-        truth: of the N turns.
-        closer_N: exact progress of each turn (NaN where unknown), None if there is no solver.
-        won_N: whether the turn's episode succeeded.
-        cluster_N: the turn's task; the bootstrap redraws whole tasks, with all their episodes.
-        draws: of the bootstrap; every figure uses the same ones.
-        seed: of the draws.
-        ground: further truths to compare with; None: nothing.
+    ``closer_N`` is the exact progress of each turn (NaN where unknown), None if there is no solver;
+    ``cluster_N`` its task: the bootstrap redraws whole tasks, with all their episodes, and every
+    figure uses the same draws.
     """
     truth_N, clear_N = truth.advantage_N, clear_truths(truth)
     one_N, other_N = truth.halves()

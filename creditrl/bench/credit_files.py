@@ -102,12 +102,8 @@ def write_credits(
 ) -> None:
     """Write credits and the true advantages of measured turns, for ``creditrl view``.
 
-    Args:
-        path: next to the folder of trajectories, where the episodes are those of update 1.
-        episodes: B episodes.
-        credit: of all their turns, by method.
-        chosen: (episode, turn) of the N measured turns.
-        truth: of these.
+    ``path`` is next to the folder of trajectories, where the episodes are those of update 1;
+    ``chosen`` are (episode, turn) of the measured turns.
     """
     rows = [row for episode in episodes for row in turn_rows(1, episode)]
     place = {(row.id, row.turn): n for n, row in enumerate(rows)}

@@ -38,9 +38,7 @@ def action_order(given_A: FloatArray, better_AA: BoolArray) -> tuple[float, floa
 
     Source: Kendall 1945, "The treatment of ties in ranking problems".
 
-    Args:
-        given_A: credit of each action.
-        better_AA: whether the first of a pair is truly better than the second.
+    ``better_AA``: whether the first of a pair is truly better than the second.
     """
     better = int(better_AA.sum())
     if not better:
@@ -62,13 +60,8 @@ def centred(
 
     ``sum_P`` of it times the pairs' score functions ``grad log pi(a | s)`` is the policy gradient
     of the values. It sums to 0 within a state, so a constant for all actions of a state has no
-    effect.
-
-    Args:
-        value_P: credit, value or advantage of each action.
-        state_P: number of its state.
-        chance_P: its probability there; those of the counted actions are scaled to a sum of 1.
-        seen_P: which pairs count; None: all.
+    effect. Only the pairs in ``seen_P`` count (None: all); the probabilities of a state's are
+    scaled to a sum of 1.
     """
     states = int(state_P.max()) + 1
     weight_P = chance_P if seen_P is None else np.where(seen_P, chance_P, 0.0)
@@ -83,12 +76,8 @@ def direction(found_D: FloatArray, true_D: FloatArray, scale: float = 1.0) -> tu
     """Return (cosine, relative error) of a gradient compared with the true one.
 
     The error is the norm of their difference, relative to the norm of the true one. NaN if the true
-    one is 0; the cosine also if the gradient found is 0.
-
-    Args:
-        found_D: the gradient from a credit.
-        true_D: the gradient from the true advantages.
-        scale: of the credit: a gradient that is tiny compared with it is rounding.
+    one is 0; the cosine also if the gradient found is 0. ``scale`` is the credit's: a gradient that
+    is tiny compared with it is rounding.
     """
     given, length = float(np.linalg.norm(found_D)), float(np.linalg.norm(true_D))
     if not length > ZERO:
@@ -103,11 +92,8 @@ def group_gradients(
 ) -> FloatArray:
     """Return the sum of credit times score function over the turns of each group, [G, D].
 
-    Args:
-        credit_N: of each turn.
-        group_N: number of its group, from 0 on.
-        pair_N: state and action of the turn, as a row of ``score_PD``.
-        score_PD: ``grad log pi(a | s)`` of each pair.
+    ``pair_N`` are rows of ``score_PD``, the ``grad log pi(a | s)`` of each pair of state and
+    action.
     """
     weight_GP = np.zeros((int(group_N.max()) + 1, len(score_PD)))
     np.add.at(weight_GP, (group_N, pair_N), credit_N)
@@ -121,11 +107,8 @@ def signal_to_noise(inner_GG: FloatArray, group_G: IntArray, turns: float) -> fl
     The squared norm of the mean gradient, over its variance between groups times the turns of a
     group. The square is estimated without the bias from the noise of the mean: by the inner
     products of different groups. At least 0; NaN for fewer than two groups, or without variance.
-
-    Args:
-        inner_GG: inner products of the groups' gradients.
-        group_G: number of each group; equal ones form no pair (a bootstrap draws some twice).
-        turns: of a group, on average.
+    Equal numbers in ``group_G`` form no pair (a bootstrap draws some groups twice). ``turns`` is
+    the average of a group.
     """
     differ_GG = group_G[:, None] != group_G[None, :]
     if not differ_GG.any():
@@ -139,9 +122,7 @@ def signal_to_noise(inner_GG: FloatArray, group_G: IntArray, turns: float) -> fl
 def leakage(credit_N: FloatArray, idle_N: BoolArray) -> tuple[float, float]:
     """Return (share of all absolute credit, mean absolute credit) of turns without effect.
 
-    Args:
-        credit_N: of each turn.
-        idle_N: whether its true advantage is 0.
+    A turn is idle if its true advantage is 0.
     """
     total = float(np.abs(credit_N).sum())
     share = float(np.abs(credit_N[idle_N]).sum()) / total if total else math.nan

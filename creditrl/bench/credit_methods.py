@@ -51,17 +51,8 @@ def credits_of(
 ) -> tuple[dict[str, Credits], dict[str, str]]:
     """Return each method's credits, and the reasons why others have none.
 
-    Args:
-        methods: by name.
-        policy: the one that collected.
-        rollout: its settings, with the methods' reward.
-        episodes: their turns get credit.
-        others: episodes to which models are fitted.
-        played: episodes in which an action was tried, K of them.
-        turn_K: the turn of each.
-        path: where finished credits are, or will be.
-        seed: of models.
-        show: called with the number of finished methods.
+    Models are fitted to the episodes of ``others``. ``turn_K`` is the turn of each ``played``
+    episode in which an action was tried. Finished credits are in the file at ``path``.
     """
     from creditrl.trainers.after.side_by_side import credit_side_by_side
 

@@ -51,13 +51,7 @@ def collect_places(
 ) -> tuple[list[Trajectory], list[list[Place]]]:
     """Run one episode in every copy, and store every place that it passes.
 
-    Args:
-        venv: autoreset disabled; its engine can be saved.
-        agent: the policy.
-        form: builds prompts and reads actions.
-        seed: of the episodes.
-        tasks: one per group.
-        label: first part of trajectory ids.
+    The copies' autoreset is disabled, and their engine can be saved; there is a task per group.
 
     Returns:
         The trajectories, with everything that a method may read (hashes of states, sub-goals, an
@@ -94,13 +88,7 @@ def starts_of(
     trajectories: Sequence[Trajectory],
     places: Sequence[Sequence[Place]],
 ) -> list[Start]:
-    """Return the places before and after each chosen turn; none after one that ended its episode.
-
-    Args:
-        chosen: (episode, turn), as :func:`choose_turns` returns them.
-        trajectories: the episodes.
-        places: of each episode, as :func:`collect_places` returns them.
-    """
+    """Return the places before and after each chosen turn; none after one that ended an episode."""
     starts = []
     for row, (episode, turn) in enumerate(chosen):
         starts.append(Start(row, False, places[episode][turn]))
@@ -118,14 +106,8 @@ def continuations(
 ) -> BoolArray:
     """Return whether each of ``rollouts`` continuations from each of K starts succeeds.
 
-    All of them are played in parallel.
-
-    Args:
-        venv: at least ``K * rollouts`` copies, autoreset disabled; their episodes are replaced.
-        agent: the policy; it samples every continuation independently.
-        form: builds prompts and reads actions.
-        starts: K places.
-        rollouts: R, per start.
+    All of them are played in parallel. There are at least ``K * rollouts`` copies, autoreset
+    disabled; their episodes are replaced.
 
     Returns:
         bool [K, R].
@@ -147,12 +129,7 @@ def play_on(
 ) -> list[Trajectory]:
     """Return a continuation from each of K starts, played in parallel.
 
-    Args:
-        venv: at least K copies, autoreset disabled; their episodes are replaced.
-        agent: the policy.
-        form: builds prompts and reads actions.
-        starts: K places; the same one can occur several times.
-        record: further recorded fields of turns; None: nothing.
+    There are at least K copies, autoreset disabled; their episodes are replaced.
 
     Raises:
         DataError: a continuation failed; the message holds its error.
@@ -196,10 +173,8 @@ def distances(
 ) -> FloatArray:
     """Return the fewest turns from each place to success, by the environment's own solver.
 
-    Args:
-        venv: its ``info`` has ``optimal_remaining`` (-1: unknown, -2: proven unsolvable).
-        places: any number of places.
-        actions: first action in each; empty: none.
+    The ``info`` of ``venv`` has ``optimal_remaining`` (-1: unknown, -2: proven unsolvable). If
+    there are ``actions``, they are taken first.
 
     Returns:
         Infinity if success is out of reach, NaN if that is unknown.

@@ -126,14 +126,7 @@ def result_of(
     unscored: Mapping[str, str],
     seconds: Mapping[str, float],
 ) -> EnvResult:
-    """Compare every score with the truth.
-
-    Args:
-        measured: the truth.
-        credits: of each method.
-        unscored: methods that cannot score these episodes, and why.
-        seconds: time of each phase.
-    """
+    """Compare every score with the truth."""
     bench, episodes, truth = measured.bench, measured.episodes, measured.truth
     won_N = np.array([episodes[episode].success for episode, _ in measured.chosen])
     group_N = np.array([episodes[episode].group for episode, _ in measured.chosen])
@@ -187,14 +180,9 @@ def idle_turns(
     """Return which of N measured turns had no effect.
 
     Those that did not change the state, and those after success was out of reach; but none whose
-    measured advantage is clear: near the turn limit, a turn without effect has a cost.
-
-    Args:
-        chosen: (episode, turn) of each.
-        episodes: with a hash of the state before each turn.
-        truth: of the turns.
-        before_N: exact distance before each turn, infinite if success is out of reach; None if
-            there is no solver.
+    measured advantage is clear: near the turn limit, a turn without effect has a cost. The episodes
+    have hashes of the states. ``before_N`` is infinite where success is out of reach, None if there
+    is no solver.
     """
     idle = []
     for episode, turn in chosen:

@@ -61,12 +61,8 @@ def score_functions(
 ) -> tuple[IntArray, FloatArray]:
     """Return (row of each of N turns, projected gradients of their distinct replies [U, D]).
 
-    Args:
-        policy: with its current weights.
-        turns: with the tokens of prompt and reply.
-        temperature: of the sampling.
-        seed: of the projection.
-        show: called with the number of finished turns.
+    The turns have the tokens of prompt and reply. ``seed`` is the projection's; ``show`` gets the
+    number of finished turns.
     """
     import torch
 

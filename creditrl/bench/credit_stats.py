@@ -34,10 +34,6 @@ def reliability(one_N: FloatArray, other_N: FloatArray) -> float:
 
     Its square root is the highest expected rank correlation of any score with the whole
     measurement, even of one that knew the truth (correction for attenuation, Spearman 1904).
-
-    Args:
-        one_N: the measurement from one half of the observations.
-        other_N: the same from the other half.
     """
     found = rank_correlation(one_N, other_N)
     return found if math.isnan(found) else spearman_brown(found)
@@ -47,11 +43,6 @@ def sign_agreement(credit_N: FloatArray, truth_N: FloatArray, clear_N: BoolArray
     """Return how often a credit has the truth's sign, over the turns whose truth is clear.
 
     A credit of exactly 0 has no direction and counts half. NaN if no truth is clear.
-
-    Args:
-        credit_N: the score.
-        truth_N: the truth; not 0 where it is clear.
-        clear_N: which truths are far enough from 0 that their sign is known.
     """
     if not clear_N.any():
         return math.nan
@@ -70,11 +61,7 @@ def cluster_interval(
 
     Source: Davison and Hinkley 1997, "Bootstrap Methods and their Application", section 3.8.
 
-    Args:
-        statistic: of the rows with these indices.
-        cluster_N: cluster of each row.
-        draws: of the bootstrap.
-        seed: of the draws; equal seeds draw equal clusters.
+    Equal seeds draw equal clusters.
     """
     value = statistic(np.arange(len(cluster_N)))
     rows_C = [np.flatnonzero(cluster_N == cluster) for cluster in np.unique(cluster_N)]

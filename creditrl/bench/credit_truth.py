@@ -99,10 +99,6 @@ def progress_of(before_N: FloatArray, after_N: FloatArray) -> FloatArray:
 
     Minus infinity if it made success impossible; 0 if it was impossible before; NaN if a distance
     is unknown.
-
-    Args:
-        before_N: distance before the turn, as :func:`distances` returns them.
-        after_N: distance after it.
     """
     lost_N = np.isinf(before_N)
     closer_N: FloatArray = np.where(lost_N, 0.0, before_N) - np.where(lost_N, 0.0, after_N)
@@ -112,14 +108,7 @@ def progress_of(before_N: FloatArray, after_N: FloatArray) -> FloatArray:
 def truth_of(
     starts: Sequence[Start], outcome_KR: BoolArray, ended_N: BoolArray, won_N: BoolArray
 ) -> Truth:
-    """Return the truth of N turns from the outcomes of their continuations.
-
-    Args:
-        starts: K places, as :func:`starts_of` returns them.
-        outcome_KR: as :func:`continuations` returns it.
-        ended_N: whether the turn ended its episode.
-        won_N: whether the turn's episode succeeded.
-    """
+    """Return the truth of N turns from the outcomes of their continuations."""
     shape = (len(ended_N), outcome_KR.shape[1])
     before_NR = np.zeros(shape, dtype=np.bool_)
     after_NR = np.broadcast_to(np.asarray(won_N)[:, None], shape).copy()

@@ -112,13 +112,8 @@ def measures_of(
 ) -> dict[str, Estimate]:
     """Return each of :data:`MEASURES` with its 95 % interval, tasks redrawn.
 
-    Args:
-        ground: the truth.
-        score_N: score of the measured turns.
-        played_P: score of each action where it was played, the mean over its playings.
-        every_T: score of all turns; None: no signal-to-noise ratio.
-        draws: of the bootstrap.
-        seed: of the draws.
+    ``played_P`` is each action's mean score over its playings. Without ``every_T``, the score of
+    all turns, there is no signal-to-noise ratio.
     """
 
     def by_task(statistic: Callable[[IntArray], float], task: IntArray) -> Estimate:

@@ -160,11 +160,7 @@ def gradients(credit_N: FloatArray, turns: Turns) -> FloatArray:
     """Return each group's gradient for a table of logits, [G, P].
 
     The mean over groups of an unbiased credit is the policy gradient ``d(s) pi(a | s) A(s, a)``,
-    times the episodes of a group.
-
-    Args:
-        credit_N: of each turn, times the turn's weight.
-        turns: the turns.
+    times the episodes of a group. ``credit_N`` is times the turn's weight.
     """
     # The score of (s, a) is 1 there, minus pi(b | s) at every action b of s.
     same_PP = turns.state_P[:, None] == turns.state_P[None, :]
@@ -182,13 +178,8 @@ def table_of_turns(
 ) -> Turns:
     """Return the turns of episodes of one task with the truth.
 
-    Args:
-        mdp: the task.
-        episodes: of the task; the observation identifies the state.
-        exact: values of the policy.
-        policy: probability of each action of each state.
-        played: number of turns played for them; None: as many as they have.
-        weight_N: weight of each turn; None: equal weights.
+    The observation identifies the state. ``played`` turns were played for them; None: as many as
+    they have.
     """
     states = {f"{mdp.name}: {mdp.text(state)}": state for state in exact.value}
     names = list(exact.value)
@@ -215,12 +206,6 @@ def measure(
     names: Sequence[str], groups: int = 32, group_size: int = 8, seed: int = 0
 ) -> tuple[dict[tuple[str, str], Agreement], dict[str, float], dict[str, str]]:
     """Score episodes of a small policy with methods; learned models are fitted to other episodes.
-
-    Args:
-        names: of the methods.
-        groups: of each task.
-        group_size: episodes of a group.
-        seed: of the policy, the episodes and the models.
 
     Returns:
         Agreement by (method, task), CPU seconds by method, and the reason if a method has no score.

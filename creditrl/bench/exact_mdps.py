@@ -209,12 +209,7 @@ class Exact:
 
 
 def solve(mdp: Mdp, policy: Callable[[State], Mapping[str, float]]) -> Exact:
-    """Return the values of a policy by dynamic programming.
-
-    Args:
-        mdp: the task.
-        policy: probability of each action of a state.
-    """
+    """Return the values of a policy by dynamic programming."""
     value: dict[State, float] = {WON: 1.0, LOST: 0.0}
     q: dict[tuple[State, str], float] = {}
     order: list[State] = []

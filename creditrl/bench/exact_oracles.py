@@ -169,11 +169,7 @@ def oracle_credit(
 ) -> FloatArray:
     """Return the credit of each turn of one task's episodes, over tokens with an alternative.
 
-    Args:
-        oracle: the method and what is exact.
-        episodes: of one task, with the sampler's log-probabilities if hindsight is needed.
-        truth: of their turns.
-        exact: values of the policy that played.
+    If hindsight is needed, the episodes have the sampler's log-probabilities.
     """
     from creditrl.trainers.after.side_by_side import credit_per_turn
 

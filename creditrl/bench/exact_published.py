@@ -111,12 +111,7 @@ def play(
 ) -> Trajectory:
     """Return the episode that results from some actions.
 
-    Args:
-        mdp: the task.
-        number: of the episode.
-        group: its group.
-        actions: one per turn.
-        ways: which outcome of each action occurred; None: the first of each.
+    ``ways`` are the outcomes that occurred; None: the first of each.
     """
     state, turns = mdp.start, []
     for action in actions:

@@ -55,10 +55,7 @@ def run_gpu_bench(
 ) -> dict[str, Any]:
     """Return all results as plain values.
 
-    Args:
-        bench: where, and how much.
-        names: of sections; none: all.
-        told: called with what starts next.
+    Without ``names`` all sections run; ``told`` is called with what starts next.
     """
     import torch
 

@@ -27,12 +27,8 @@ def built(
 ) -> Policy:
     """Return a policy of a work's size on its device; equal seeds give equal weights there.
 
-    Args:
-        kind: the architecture. Pairs of query heads share keys and values; not in the small policy.
-        work: size (the small policy has its own), device and seed.
-        lora: adapters.
-        attention: transformers' ``attn_implementation``.
-        dtype: of the weights.
+    Pairs of query heads share keys and values, but not in the small policy, whose size is its own.
+    ``attention`` is transformers' ``attn_implementation``.
     """
     import torch
     import transformers

@@ -70,10 +70,7 @@ class Ratio:
 def curves_of(runs: Sequence[FinishedRun], measure: str, points: int) -> Curves:
     """Return the curves of some runs at equal places.
 
-    Args:
-        runs: each with evaluations of the same tasks.
-        measure: ``"success"`` or ``"score"``.
-        points: intervals between the places.
+    All runs have evaluations of the same tasks; ``points`` are the intervals between the places.
 
     Raises:
         DataError: a run has no curve, or one of its episodes failed.
@@ -113,10 +110,7 @@ def _at(
 def first_reach(x_G: FloatArray, y_DG: FloatArray, target_D: FloatArray) -> FloatArray:
     """Return where each curve first reaches its target, inf if it does not.
 
-    Args:
-        x_G: ascending places.
-        y_DG: curves, linear between the places.
-        target_D: target of each curve.
+    The curves are linear between the ascending places ``x_G``.
     """
     reached_DG = y_DG >= target_D[:, None] - 1e-9
     first_D = reached_DG.argmax(axis=1)
@@ -144,14 +138,6 @@ def ratio_to_reach(
     over the first place at which the baseline's own mean curve is. The interval comes from
     bootstrap samples over tasks and seeds (percentiles), the same samples for both, and everything
     is recomputed in each, including the target.
-
-    Args:
-        method: curves of some seeds and tasks.
-        baseline: curves of the same seeds and tasks.
-        axis: turns or time.
-        draws: bootstrap samples.
-        seed: of the draws.
-        confidence: probability mass of the interval.
 
     Raises:
         DataError: the two do not have equal numbers of seeds and tasks.

@@ -26,9 +26,8 @@ _MODELS = ("explore", "models")
 def write_page(found: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
     """Write the page of some task sets and its pictures; returns all paths.
 
-    Args:
-        found: the JSON that ``creditrl bench methods`` wrote, one per task set.
-        path: the Markdown file. Pictures are named after it and are in the same folder.
+    ``found`` is the JSON that ``creditrl bench methods`` wrote, one per task set. Pictures are
+    named after the page and are in the same folder.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     paths, parts = [path], []
@@ -72,9 +71,7 @@ _INTRODUCTION = (
 def task_page(data: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
     """Return the Markdown of one task set.
 
-    Args:
-        data: its JSON.
-        pictures: names of the files by title.
+    ``pictures`` are names of files by title.
     """
     plan = data["plan"]
     tasks = plan["tasks"]

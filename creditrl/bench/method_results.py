@@ -91,12 +91,7 @@ def compare(
 ) -> MethodResult:
     """Return the results of some runs, and their difference from other runs of the same seeds.
 
-    Args:
-        method: its name.
-        setting: see :class:`MethodResult`.
-        measure: ``"success"`` or ``"score"``.
-        runs: by seed, at least one.
-        other: the runs to compare with, by seed; None: nothing.
+    There is at least one run; without ``other`` there is nothing to compare with.
     """
     seeds = tuple(sorted(runs))
     mine = [runs[seed] for seed in seeds]

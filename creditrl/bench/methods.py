@@ -74,9 +74,7 @@ def _require_equal(name: str, found: Any, expected: Any) -> None:
 def survivors(areas: Mapping[int, float | None], kept: int) -> list[int]:
     """Return the numbers of the best trials, best first; the lower number of equal ones.
 
-    Args:
-        areas: by number; None: failed, and continues only if there are no others.
-        kept: number of trials to keep.
+    Trials without an area failed, and continue only if there are no others.
     """
     order = sorted(areas, key=lambda n: (-np.inf if (a := areas[n]) is None else -a, n))
     failed = [number for number in order if areas[number] is None]
@@ -165,10 +163,7 @@ class Bench:
     def test_run(self, method: str, kind: str, seed: int) -> PlannedRun:
         """Return a run of the test; if the shared setting is best, the two are the same run.
 
-        Args:
-            method: its name.
-            kind: "best", "shared", "recipe", or "ablation" of the method at its best.
-            seed: of the run.
+        ``kind`` is "best", "shared", "recipe", or "ablation" of the method at its best.
         """
         if kind == "recipe":
             return self._test(method, kind, own_optimiser(method), seed, ())

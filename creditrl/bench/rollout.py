@@ -98,12 +98,8 @@ class Side:
 class SimulatedModel:
     """Decodes in slots, one token of each busy one per step; a step takes the time of all slots.
 
-    It decodes in a separate thread, like a server, while environments are stepped.
-
-    Args:
-        lengths: of replies, in tokens.
-        slots: replies decoded at once.
-        token_seconds: of one token in one slot.
+    It decodes in a separate thread, like a server, while environments are stepped. ``slots``
+    replies are decoded at once; ``token_seconds`` is the time of one token in one slot.
     """
 
     name = "simulated"
@@ -188,12 +184,8 @@ def measure_model(
 ) -> dict[str, dict[str, Side]]:
     """Return the sides of one batch, like a trainer's, and of many consecutive episodes.
 
-    Args:
-        copies: of the environment, and slots of the model.
-        turns: of each episode.
-        episodes: consecutive ones; in lock-step in blocks of ``copies``.
-        lengths: of the model's replies.
-        token_seconds: see :class:`SimulatedModel`.
+    The model has as many slots as there are ``copies``; in lock-step, the consecutive ``episodes``
+    are played in blocks of as many.
     """
     found: dict[str, dict[str, Side]] = {"batch": {}, "row": {}}
     for schedule in SIDES:
@@ -236,12 +228,7 @@ def _play(
 ) -> None:
     """Play episodes; in lock-step, in blocks of one per copy.
 
-    Args:
-        venv: the environment.
-        agent: plays.
-        schedule: ``"lockstep"`` or ``"free"``.
-        episodes: number to play.
-        began: called whenever an episode or a block starts.
+    ``began`` is called whenever an episode or a block starts.
     """
     form = get_form("plain")
     if schedule == "lockstep":
@@ -310,14 +297,8 @@ def measure_loops(
 ) -> dict[str, Loop]:
     """Return the time of updates that learn from the episodes of a simulated model.
 
-    An update sleeps as long as a collection takes on average, as on a separate device.
-
-    Args:
-        copies: episodes of an update.
-        turns: of each.
-        updates: number to do; the first one, without episodes collected ahead, counts.
-        lengths: of the model's replies.
-        token_seconds: see :class:`SimulatedModel`.
+    An update sleeps as long as a collection takes on average, as on a separate device. ``copies``
+    are the episodes of an update. The first update, without episodes collected ahead, counts.
     """
     loops: dict[str, Loop] = {}
     update_seconds = 0.0
@@ -439,11 +420,8 @@ def measure_endpoint(
 ) -> EndpointFigures:
     """Evaluate through an endpoint on this machine whose answers take log-normal times.
 
-    Args:
-        episodes: different ones, all of which can be in progress at once.
-        turns: of each.
-        concurrency: concurrent requests.
-        latency: in seconds.
+    The episodes are different ones, all of which can be in progress at once; ``latency`` is in
+    seconds.
     """
     import gymnasium as gym
 
@@ -514,14 +492,7 @@ def measure_vllm(
     """Return the sides of :func:`measure_model`, decoded by vLLM on this machine.
 
     The policy has random weights, so that its replies end where a stop token happens to be drawn.
-
-    Args:
-        copies: of the environment, and maximum number of replies that vLLM decodes at once.
-        turns: of each episode.
-        episodes: consecutive ones; in lock-step in blocks of ``copies``.
-        hidden: width of the policy.
-        layers: of the policy.
-        max_new_tokens: maximum number of tokens of a reply.
+    It decodes at most ``copies`` replies at once.
 
     Raises:
         MissingExtraError: vLLM is not installed.

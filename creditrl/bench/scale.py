@@ -336,10 +336,7 @@ class _Simulation:
 def collect(cluster: Cluster, spent: Spent, tokens: IntArray) -> Collection:
     """Play one episode in every copy.
 
-    Args:
-        cluster: with a slot for every copy.
-        spent: by jobs.
-        tokens: of each reply, [copies, turns].
+    The cluster has a slot for every copy; ``tokens`` are of each reply, [copies, turns].
     """
     return _Simulation(cluster, spent, tokens).run()
 
@@ -347,11 +344,7 @@ def collect(cluster: Cluster, spent: Spent, tokens: IntArray) -> Collection:
 def broadcast_seconds(kind: Broadcast, machines: int, gib: float, rate: float) -> float:
     """Return the seconds until weights are on all machines, with a transfer rate per machine.
 
-    Args:
-        kind: who sends to whom.
-        machines: besides the one that has them.
-        gib: of weights.
-        rate: GiB/s.
+    ``machines`` are those besides the one that has them; ``rate`` is in GiB/s.
     """
     once = gib / rate
     if kind == "one by one":
@@ -411,13 +404,8 @@ class Update:
 def update_of(cluster: Cluster, costs: Costs, env: str, tokens: IntArray) -> Update:
     """Simulate the episodes of an update, and add the later parts.
 
-    Several collectors each send the episodes of their copies to their own ranks.
-
-    Args:
-        cluster: see :class:`Cluster`.
-        costs: measured.
-        env: short name of the environment whose costs are used.
-        tokens: of each reply, [copies, turns].
+    Several collectors each send the episodes of their copies to their own ranks. ``tokens`` are of
+    each reply, [copies, turns].
     """
     return _after(collect(cluster, spent_by(costs, cluster, env), tokens), cluster, costs)
 
@@ -445,12 +433,6 @@ def saved_by(cluster: Cluster, costs: Costs, env: str, tokens: IntArray) -> dict
     """Return by how many seconds an update is shorter if each of :data:`RESOURCES` took half.
 
     The one that saves most is the first bottleneck; those not in :data:`MODEL` only serve it.
-
-    Args:
-        cluster: see :func:`update_of`, also for the other arguments.
-        costs: measured.
-        env: the environment whose costs are used.
-        tokens: of each reply.
     """
     spent = spent_by(costs, cluster, env)
     whole = update_of(cluster, costs, env, tokens)

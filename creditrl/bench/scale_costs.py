@@ -119,11 +119,7 @@ class _EngineAtOnce:
 def measure_costs(*, copies: tuple[int, int], turns: int, repeats: int, tiny: bool) -> Costs:
     """Measure everything, each as a median of repeats.
 
-    Args:
-        copies: a small and a large number of a collector's copies, between which costs are linear.
-        turns: of an episode.
-        repeats: of each measurement.
-        tiny: measure environments only minimally.
+    Costs are linear between the two numbers of a collector's copies.
 
     Raises:
         MissingExtraError: torch is not installed.
@@ -198,10 +194,8 @@ def _loops(
 ) -> list[tuple[float, float]]:
     """Return the microseconds of a turn, and of an episode besides its turns.
 
-    Args:
-        kinds: (copies, maker of an agent); measured alternately.
-        turns: of longer episodes.
-        repeats: of each.
+    ``kinds`` are (copies, maker of an agent), measured alternately; ``turns`` are those of the
+    longer episodes.
     """
     # An episode of T turns takes b + T c; two lengths separate b and c.
     short, long = 2, turns

@@ -34,10 +34,7 @@ _TOGETHER = 8
 def measure_ray(few: int, many: int, repeats: int) -> RayCosts:
     """Measure on a cluster on this machine.
 
-    Args:
-        few: number of pending replies, or of a collector's copies.
-        many: a larger number.
-        repeats: of each measurement.
+    ``few`` and ``many`` are numbers of pending replies, or of a collector's copies.
     """
     config = TrainConfig(rollout=RolloutConfig(ray=RayConfig("local", shards=1, engines=2)))
     leave = connect(config)

@@ -54,12 +54,7 @@ def train_small(
 ) -> Path:
     """Train an environment's recipe; returns the run folder. A finished run is reused.
 
-    Args:
-        env: a key of :data:`RECIPES`.
-        seed: of the run.
-        folder: holds the runs.
-        more: further flags of ``creditrl train``.
-        say: called with the command.
+    ``more`` are further flags of ``creditrl train``.
 
     Raises:
         CreditRLError: it failed; with its last line.
@@ -115,12 +110,7 @@ def measure_run(env: str, seed: int, run: Path) -> SmallRun:
 
 
 def results_page(runs: Sequence[SmallRun], machine: str) -> str:
-    """Return the page of results, Markdown.
-
-    Args:
-        runs: of any environments and seeds.
-        machine: description of the machine on which they were trained.
-    """
+    """Return the page of results, Markdown."""
     lines = [
         "# Results of the small recipes",
         "",

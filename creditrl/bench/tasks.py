@@ -57,12 +57,8 @@ def prove_tasks(
 ) -> Proof:
     """Play the tasks of a split with the expert, ignoring turn limits.
 
-    Args:
-        env_class: the environment.
-        options: its options, without the split.
-        split: which tasks.
-        limit: only the first ones, this many; None: all.
-        on_task: called with the numbers of finished and of all tasks.
+    ``options`` are without the split; ``limit`` is the number of tasks from the first on;
+    ``on_task`` gets the numbers of finished and of all tasks.
 
     Raises:
         ConfigError: there is no expert.

@@ -197,12 +197,8 @@ def run_train_bench(
 ) -> list[SizeFigures]:
     """Measure every work on every side.
 
-    Args:
-        works: one per size of model.
-        sides: of ``train_worker.SIDES``.
-        jobs: of ``train_work.JOBS``.
-        rounds: measured rounds, after a warm-up round that allocates memory and selects kernels.
-        told: called with what starts next.
+    A warm-up round, which allocates memory and selects kernels, precedes the measured ones.
+    ``told`` is called with what starts next.
     """
     return [_measure_size(work, sides, jobs, rounds, told) for work in works]
 

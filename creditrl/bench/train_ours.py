@@ -28,8 +28,7 @@ __all__ = ["Ours", "OursRows", "OursVLLM"]
 class Ours:
     """The trainer, and the training model that decodes itself.
 
-    Args:
-        folder: of :func:`write_work`.
+    ``folder`` is that of :func:`write_work`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -86,9 +85,7 @@ class Ours:
     def update(self, *, turns: int, whole: bool = True) -> Callable[[], dict[str, float]]:
         """Return an optimizer step, from episodes to new weights.
 
-        Args:
-            turns: of the episodes.
-            whole: one row per episode; False: one per turn, nothing shared between rows.
+        With ``whole`` an episode is a row; otherwise each turn is one, and rows share nothing.
         """
         from creditrl.trainers.batch import build_rows, token_table, turn_table
 
@@ -137,9 +134,7 @@ class OursRows(Ours):
 class OursVLLM:
     """Our agent over a vLLM engine in this process.
 
-    Args:
-        folder: of :func:`write_work`.
-        can_sleep: whether the engine can give a GPU's memory back for a while.
+    With ``can_sleep`` it can give a GPU's memory back for a while.
     """
 
     def __init__(self, folder: Path, *, can_sleep: bool = False) -> None:

@@ -35,8 +35,7 @@ __all__ = ["TRL"]
 class TRL:
     """GRPOTrainer over the same weights.
 
-    Args:
-        folder: of ``write_work``; TRL's own output goes into a subfolder.
+    TRL's own output goes into a subfolder.
     """
 
     def __init__(self, folder: Path) -> None:

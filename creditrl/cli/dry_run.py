@@ -33,9 +33,7 @@ def take_dry_run_flag(argv: list[str]) -> tuple[list[str], bool]:
 def show_dry_run(config: TrainConfig, words: list[str]) -> None:
     """Do a recipe's dry run, and print its results and what differs in the run itself.
 
-    Args:
-        config: of the run.
-        words: the command that would start the run.
+    ``words`` are the command that would start the run.
     """
     from creditrl.progress import Progress
     from creditrl.trainers.dry_run import dry_run

@@ -55,10 +55,7 @@ class LiveTable:
     """One row per list of tasks. No table is shown if stderr is not a terminal.
 
     It goes to stderr, and so do the first prompt of a language model and its reply; results go to
-    stdout.
-
-    Args:
-        rows: name and number of tasks of each list.
+    stdout. ``rows`` are the numbers of tasks of each list, by name.
     """
 
     def __init__(self, rows: dict[str, int]) -> None:

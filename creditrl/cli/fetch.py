@@ -54,11 +54,7 @@ def get_archive(
 ) -> None:
     """Put the missing files of an archive in their place.
 
-    Args:
-        archive: the zip.
-        order: the user's request.
-        progress: receives its messages.
-        suspects: files, by their path in the folder, that count as damaged if they differ.
+    ``suspects`` are files, by their path in the folder, that count as damaged if they differ.
 
     Raises:
         DataError: it is not available, or is damaged.
@@ -111,11 +107,6 @@ def get_file(file: PlainFile, order: Order, progress: Progress) -> None:
 
     An existing file that differs from the release's, and is not clearly truncated, may be the
     user's own: it stays unless the order forces its replacement.
-
-    Args:
-        file: the file.
-        order: the user's request.
-        progress: receives its messages.
 
     Raises:
         DataError: it is not available, or is not the release's.

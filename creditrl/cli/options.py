@@ -69,11 +69,8 @@ def parse_env_command(
 ) -> EnvRequest[CommandT]:
     """Read ``ID --flag value ...``; flags are the command's or the environment's.
 
-    Args:
-        defaults: the command's options, a dataclass instance.
-        argv: the arguments after the command's name.
-        prog: how the command is called, e.g. ``"creditrl play"``.
-        env_defaults: environment options that this command presets, if the environment has them.
+    ``prog`` is how the command is called, e.g. ``"creditrl play"``. ``env_defaults`` are options
+    that it presets, if the environment has them.
 
     Raises:
         UnknownNameError: there is no such environment.
@@ -146,9 +143,7 @@ def _help(defaults: Any, env_config: Any, prog: str) -> None:
 def show_commands(prog: str, commands: Mapping[str, str]) -> None:
     """Print the help of a command that has sub-commands.
 
-    Args:
-        prog: how it is called.
-        commands: what each one does, keyed by how it is called.
+    ``commands`` are what each one does, keyed by how it is called.
     """
     width = max(map(len, commands))
     print(f"usage: {prog} COMMAND [-h]\n")

@@ -35,12 +35,9 @@ def take_plan_flag(argv: list[str]) -> tuple[list[str], bool, float | None]:
 def show_plan(config: TrainConfig, gib: float | None, words: list[str]) -> None:
     """Print a run's memory plan, and what to change if it does not fit.
 
-    Under torchrun, the plan is for each of the processes that it started.
-
-    Args:
-        config: of the run.
-        gib: memory of the device that it is for; None: that of the one it would run on.
-        words: the command that would start the run.
+    Under torchrun, the plan is for each of the processes that it started. ``gib`` is the memory of
+    the device that it is for; None: of the one it would run on. ``words`` are the command that
+    would start the run.
     """
     from creditrl.trainers.parallel.ranks import started
     from creditrl.trainers.plan.advice import advise, device_of, each_of, plan_of

@@ -47,10 +47,8 @@ _WIDEST = 100
 def show_help(recipe: str | None, flags: list[str], *, every: bool) -> None:
     """Print the help of ``creditrl train``, with the values of a recipe as defaults.
 
-    Args:
-        recipe: ``"@quickstart"``; None: the defaults of all fields.
-        flags: changes to it; the method's name decides which fields exist.
-        every: all flags, not only the most common ones.
+    Without a recipe, they are those of all fields. The method's name in ``flags`` decides which
+    fields exist.
     """
     from creditrl.trainers.start import read_request
 

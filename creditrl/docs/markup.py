@@ -23,9 +23,8 @@ Link = Callable[[str], str]
 def markdown(doc: str, link: Link = lambda name: "") -> str:
     """Return a docstring as Markdown.
 
-    Args:
-        doc: as ``inspect.cleandoc`` leaves it.
-        link: address of the name in a role or code span.
+    ``doc`` is as ``inspect.cleandoc`` leaves it; ``link`` finds the address of the name in a role
+    or code span.
     """
     return "\n\n".join(_blocks(doc.splitlines(), link)).strip()
 

@@ -38,8 +38,7 @@ class Site:
 def build_pages(helps: Mapping[str, str]) -> Site:
     """Return the whole site.
 
-    Args:
-        helps: each command's ``--help`` output, by its words (``"bench envs"``).
+    ``helps`` are each command's ``--help`` output, by its words (``"bench envs"``).
 
     Raises:
         DataError: there is no README.
@@ -232,11 +231,7 @@ def _commands(helps: Mapping[str, str]) -> Pages:
 
 
 class Api:
-    """The public modules, a page for each folder.
-
-    Args:
-        modules: by import name.
-    """
+    """The public modules, a page for each folder."""
 
     def __init__(self, modules: Mapping[str, Module]) -> None:
         self.modules = modules

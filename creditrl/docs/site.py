@@ -53,11 +53,8 @@ _SECONDS = 300
 def write_version(site: Site, folder: Path) -> Path:
     """Write the site into a folder named after this version, next to those of other versions.
 
-    Every page has a menu of the versions, and ``folder`` itself redirects to the newest.
-
-    Args:
-        site: the pages.
-        folder: a new or empty one, or one with versions, of which only this one is replaced.
+    Every page has a menu of the versions, and ``folder`` itself redirects to the newest. It is a
+    new or empty folder, or one with versions, of which only this one is replaced.
 
     Raises:
         RunFolderError: the folder holds something else; nothing was touched.
@@ -82,10 +79,8 @@ def _order(version: str) -> list[tuple[int, str]]:
 def write_site(site: Site, folder: Path, *, versions: bool = False) -> Path:
     """Write the site, complete or not at all, and return its folder.
 
-    Args:
-        site: the pages; links between them are checked.
-        folder: a new or empty one, or one with our site, which is replaced.
-        versions: whether the pages have a menu of versions, listed next to the folder.
+    Links between pages are checked. The folder is new or empty, or has our site, which is replaced.
+    With ``versions``, the pages have a menu of the versions, listed next to the folder.
 
     Raises:
         RunFolderError: the folder holds something else; nothing was touched.
@@ -115,9 +110,7 @@ def write_site(site: Site, folder: Path, *, versions: bool = False) -> Path:
 def refuse_foreign(folder: Path, *, versions: bool = False) -> None:
     """Raise if a folder contains something that is not our site, or has no name of its own.
 
-    Args:
-        folder: of the site.
-        versions: whether it is for several versions instead of one site.
+    ``versions``: whether it is for several versions instead of one site.
 
     Raises:
         ConfigError: it is ``.`` or ``..``.
@@ -231,9 +224,7 @@ def _reason(told: str) -> str:
 class SiteServer(PlainServer):
     """Serves a folder to this machine, see :class:`~creditrl.door.plain.PlainServer`.
 
-    Args:
-        folder: of a site.
-        port: 0: a free one.
+    Port 0 is a free one.
 
     Raises:
         ConfigError: the port cannot be used.

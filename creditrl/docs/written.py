@@ -61,11 +61,8 @@ def _installed_readme() -> str:
 def _shown(text: str, file: str, places: dict[str, str], images: list[Path]) -> str:
     """Return a page for the site, with links and images adapted to it.
 
-    Args:
-        text: of the file.
-        file: its path in the checkout.
-        places: of all files that are pages, by their path in the checkout.
-        images: gets the files that the page shows.
+    ``places`` are those of all files that are pages, by their path in the checkout; ``images`` gets
+    the files that the page shows.
     """
     folder = posixpath.dirname(file)
     up = "../" * places.get(file, "index.md").count("/")

@@ -34,13 +34,7 @@ _LONGEST_HEAD = 1 << 20
 
 
 class Guarded:
-    """An ASGI application whose requests pass the gate, over HTTP and over web sockets.
-
-    Args:
-        app: the application.
-        token: see :class:`~creditrl.door.gate.Gate`.
-        most_body: maximum bytes of a request's body.
-    """
+    """An ASGI application whose requests pass the gate, over HTTP and over web sockets."""
 
     def __init__(self, app: Any, token: str = "", most_body: int = MOST_BODY) -> None:
         self.app = app
@@ -193,11 +187,7 @@ class Server:
 
 
 def _protocol(crowd: Crowd) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol with time limits for all waiting, not only for a next request.
-
-    Args:
-        crowd: where its connections are counted.
-    """
+    """Return uvicorn's protocol with time limits for all waiting, not only for a next request."""
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 

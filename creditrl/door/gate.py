@@ -59,8 +59,7 @@ class Gate:
     def refusal(self, headers: Iterable[tuple[str, str]]) -> Refusal | None:
         """Return why a request is refused; None if it is admitted.
 
-        Args:
-            headers: its (name, value), in any case.
+        Headers are (name, value), in any case.
         """
         known: dict[str, list[str]] = {}
         for field, value in headers:

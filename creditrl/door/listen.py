@@ -36,10 +36,7 @@ MOST_CONNECTIONS = 256
 def listen(host: str, port: int, token: str = "") -> socket.socket:
     """Return a socket that listens.
 
-    Args:
-        host: name or number of the interface.
-        port: 0: a free one.
-        token: the token that clients must send; an interface that others can reach needs one.
+    Port 0 is a free one. An interface that others can reach needs a token, which clients must send.
 
     Raises:
         ConfigError: there is no token and others could reach it, the port is taken or may not be
@@ -85,10 +82,7 @@ class Crowd:
     """The connections of a server, up to a limit.
 
     A connection beyond the limit replaces the one that has waited longest for its request, so idle
-    connections block nobody.
-
-    Args:
-        most: maximum connections at once; at most half of the files that this process may open.
+    connections block nobody. The limit is at most half of the files that this process may open.
     """
 
     def __init__(self, most: int) -> None:

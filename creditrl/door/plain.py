@@ -29,9 +29,7 @@ HOST = "127.0.0.1"
 class PlainServer:
     """Serves from threads of this process until :meth:`close`; only this machine can connect.
 
-    Args:
-        handler: answers requests; must be of :class:`PlainHandler`.
-        port: 0: a free one.
+    Port 0 is a free one.
 
     Raises:
         ConfigError: the port is taken or may not be used.

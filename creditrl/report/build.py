@@ -44,14 +44,9 @@ def build_report(
 ) -> Report:
     """Return the report of some runs.
 
-    Args:
-        runs: from :func:`creditrl.report.inputs.load_runs`; none if there are only goal tables.
-        analysis: also every analysis of the papers.
-        baseline: family or run with which the others are compared; None: the first.
-        way: way of decoding to compare, for runs with several.
-        target: success that runs should reach.
-        expert: turns of the expert by task.
-        goals: SOTOPIA's tables of goal scores, each with its name.
+    There are no runs if there are only goal tables. The others are compared with the ``baseline``,
+    a family or run; None: the first. ``way`` is the way of decoding to compare, for runs with
+    several; ``expert`` the turns of the expert by task.
 
     Raises:
         ConfigError: there is no such baseline or way, or a run occurs twice.
@@ -81,9 +76,8 @@ def build_report(
 def suite_report(paths: Sequence[str | os.PathLike[str]], *, leaderboard: bool = False) -> Report:
     """Return the report of folders that ``creditrl eval --suite`` wrote.
 
-    Args:
-        paths: the folders; their agents and the baselines are compared with the first.
-        leaderboard: rank the agents, and compare with the best.
+    Their agents and the baselines are compared with the first; on a ``leaderboard`` they are
+    ranked, and compared with the best.
 
     Raises:
         ConfigError: no path, or a repeated one.

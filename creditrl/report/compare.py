@@ -74,12 +74,7 @@ class Pairing:
 
 
 def pair(one: Mapping[int, EvalResult], other: Mapping[int, EvalResult]) -> Pairing:
-    """Return the common tasks of two families' evaluations.
-
-    Args:
-        one: evaluations by seed.
-        other: the same of the family to compare with.
-    """
+    """Return the common tasks of two families' evaluations."""
     shared_seeds = tuple(sorted(set(one) & set(other)))
     if shared_seeds:
         pairs = [([one[seed]], [other[seed]]) for seed in shared_seeds]

@@ -47,10 +47,8 @@ class Reached:
 def points(rows: Iterable[Mapping[str, Any]], key: str, smooth: int = 1) -> list[Point]:
     """Return a metric during training; rows without it are left out.
 
-    Args:
-        rows: of one phase, in order.
-        key: the metric.
-        smooth: updates of the running mean, odd; 1: no smoothing.
+    ``rows`` are of one phase, in order; ``smooth`` is the odd number of updates of the running
+    mean.
     """
     known = [row for row in rows if _is_number(row.get(key)) and _is_number(row.get("update"))]
     value_T: Sequence[float] | FloatArray = [float(row[key]) for row in known]

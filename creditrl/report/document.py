@@ -84,10 +84,7 @@ def to_markdown(blocks: Sequence[Block], folder: str = ".") -> str:
 def to_html(blocks: Sequence[Block], pictures: Mapping[str, bytes], title: str) -> str:
     """Return the blocks as one self-contained HTML file.
 
-    Args:
-        blocks: their text is always shown as text.
-        pictures: PNG by name.
-        title: of the page.
+    Text is always shown as text; ``pictures`` are PNG by name.
     """
     parts = []
     for block in blocks:

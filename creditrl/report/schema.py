@@ -25,11 +25,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def schema_fault(content: Any) -> str:
-    """Return the first violation of the schema in an evaluation's results; "" if none.
-
-    Args:
-        content: the file's content.
-    """
+    """Return the first violation of the schema in an evaluation's results; "" if none."""
     schema = results_schema()
     return _fault(content, {"$ref": "#/$defs/evaluation"}, schema, "results")
 

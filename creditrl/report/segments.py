@@ -78,14 +78,7 @@ def reward_shares(cuts: Sequence[Cut], *, modulated: bool, bins: int = BINS) -> 
     An episode's shares are its segments' ``|r|``, or ``|r z|`` after modulation with z the sum over
     the segment's turns, divided by their sum. Their position is that of the segment's middle in the
     episode. Episodes are averaged; those whose rewards are all 0, or that have none, are left out.
-
-    Args:
-        cuts: episodes.
-        modulated: after modulation; episodes without importance are left out then.
-        bins: number of equally long parts of an episode.
-
-    Returns:
-        All NaN if no episode is left.
+    ``modulated`` leaves out episodes without importance. All NaN if no episode is left.
     """
     total = np.zeros(bins)
     count = 0

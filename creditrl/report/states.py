@@ -44,8 +44,7 @@ class Exploration:
 def exploration(episodes: Iterable[tuple[int, Sequence[int]]]) -> list[Exploration]:
     """Return the counts after each update.
 
-    Args:
-        episodes: (update, keys of the states of the episode's turns), in order.
+    ``episodes`` are (update, keys of the states of the episode's turns), in order.
     """
     found: list[Exploration] = []
     seen: set[int] = set()

@@ -115,9 +115,7 @@ def suite_blocks(
 ) -> list[Block]:
     """Return a table per list of tasks: every agent, the baselines, and differences to the first.
 
-    Args:
-        records: agents; the others and the baselines are compared with the first.
-        baselines: None: those included in the package.
+    Without ``baselines``, those included in the package.
     """
     rows = read_baselines() if baselines is None else baselines
     blocks: list[Block] = []

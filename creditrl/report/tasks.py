@@ -58,9 +58,8 @@ def expert_turns(
 ) -> dict[str, float]:
     """Return the expert's turns by task, of the tasks for which they are known.
 
-    Args:
-        episodes: have it themselves if the environment knows it.
-        expert: turns by task from an evaluation of the expert; they take precedence.
+    Episodes have it themselves if the environment knows it; an evaluation of the expert takes
+    precedence.
     """
     found = {e.task: e.expert_turns for e in episodes if not math.isnan(e.expert_turns)}
     return {**found, **(expert or {})}
@@ -71,9 +70,7 @@ def by_expert_length(
 ) -> dict[str, Completed]:
     """Return solved tasks per interval of expert length, in order, empty intervals left out.
 
-    Args:
-        episodes: those with an error are left out.
-        turns: the expert's, by task; tasks without are left out.
+    Episodes with an error, and tasks without the expert's turns, are left out.
     """
     found: dict[int, list[bool]] = {}
     for episode in episodes:

@@ -65,11 +65,8 @@ def environment_app(
 ) -> Starlette:
     """Return the application.
 
-    Args:
-        sessions: the served sessions.
-        needs_token: whether its document requires a token from clients.
-        tasks_left: of a measurement.
-        on_request: called for every executed request.
+    With ``needs_token`` its document requires a token from clients; ``tasks_left`` is of a
+    measurement; ``on_request`` is called for every executed request.
 
     Raises:
         MissingExtraError: starlette is not installed.
@@ -224,9 +221,7 @@ def environment_app(
 async def _body(request: Request, takes: tuple[str, ...] | None) -> dict[str, Any]:
     """Return the JSON object in the body; an empty body is an empty object.
 
-    Args:
-        request: the request.
-        takes: its fields; None: any.
+    ``takes`` are its fields; None: any.
     """
     received = await request.body()
     if not received:

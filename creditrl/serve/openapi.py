@@ -224,9 +224,7 @@ _ERRORS = {
 def api_document(title: str, needs_token: bool) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document.
 
-    Args:
-        title: name of the served environment.
-        needs_token: whether requests carry ``Authorization: Bearer TOKEN``.
+    ``needs_token``: whether requests carry ``Authorization: Bearer TOKEN``.
     """
     paths: dict[str, Any] = {}
     for method, path, name, summary, body, code, answer in _OPERATIONS:

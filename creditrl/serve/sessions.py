@@ -192,10 +192,8 @@ class Sessions:
     ) -> dict[str, Any]:
         """Start an episode.
 
-        Args:
-            session_id: the session.
-            task: index or id; None: a random one, or an assigned one if episodes are measured.
-            seed: of the episode; None: a random one.
+        Without a task it is a random one, or an assigned one if episodes are measured; without a
+        seed, a random one.
 
         Raises:
             MeasurementOverError: all tasks of the measurement were played.
@@ -220,11 +218,8 @@ class Sessions:
     ) -> dict[str, Any]:
         """Take one action.
 
-        Args:
-            session_id: the session.
-            action: any string.
-            tokens: number that the agent generated for it.
-            cost: its dollars, for results and budgets.
+        ``tokens`` and ``cost``, in dollars, are what the agent spent on it, for results and
+        budgets.
 
         Raises:
             EpisodeOverError: there is no running episode.
