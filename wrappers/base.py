@@ -118,15 +118,12 @@ class WrapperHooks(RecordConstructorArgs):
         """Note that episodes began in these copies."""
 
     def _after(
-        self,
-        index_K: IntArray,
-        observation: Any,
-        info: Mapping[str, Any],
-        reward_K: Sequence[Any] | NDArray[Any],
-        terminated_K: Sequence[bool] | BoolArray,
-        truncated_K: Sequence[bool] | BoolArray,
+        self, index_K: IntArray, observation: Any, info: Mapping[str, Any], *outcome_K: Any
     ) -> None:
-        """Note what an action did in each of these copies."""
+        """Note what an action did in each of these copies.
+
+        ``outcome_K`` are their rewards, whether they terminated, and whether they were truncated.
+        """
 
     def _inward(self, index_K: IntArray, actions: Sequence[Any]) -> Sequence[Any]:
         """Return these copies' actions for the environment inside."""
@@ -190,14 +187,8 @@ class TextWrapper(WrapperHooks, gym.Wrapper[Any, Any, Any, Any]):
         """Do one action."""
         (inward,) = self._inward(_FIRST, [action])
         observation, reward, terminated, truncated, info = self.env.step(inward)
-        self._after(
-            _FIRST,
-            _batch(observation),
-            _OneRow(info),
-            [reward],
-            [terminated],
-            [truncated],
-        )
+        outcome = [reward], [terminated], [truncated]
+        self._after(_FIRST, _batch(observation), _OneRow(info), *outcome)
         observation, info = self.present(observation, info)
         return observation, reward, terminated, truncated, info
 
@@ -290,14 +281,7 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
     def step(self, actions: Sequence[Any]) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Do one action in every copy that plays."""
         acting_K = np.flatnonzero(~self._over) if self._over.any() else self._all
-        inward = list(action_column(actions, self.num_envs))
-        if len(inward) == self.num_envs:  # the environment refuses a wrong number
-            for i, action in zip(
-                acting_K.tolist(),
-                self._inward(acting_K, [inward[i] for i in acting_K]),
-                strict=True,
-            ):
-                inward[i] = action
+        inward = self._all_inward(self._all, acting_K, actions)
         observation, reward, terminated, truncated, info = self.env.step(tuple(inward))
         ended = terminated | truncated
         if self._mode is AutoresetMode.SAME_STEP:
@@ -306,9 +290,7 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
             self._after(
                 acting_K,
                 *self._rows(acting_K, observation, info),
-                reward[acting_K],
-                terminated[acting_K],
-                truncated[acting_K],
+                *(column[acting_K] for column in (reward, terminated, truncated)),
             )
             if self._mode is AutoresetMode.NEXT_STEP:
                 began_K = np.flatnonzero(self._over)
@@ -339,20 +321,13 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
             )
         index_K: IntArray = self.unwrapped.copy_indices(indices)
         at = np.flatnonzero(~self._over[index_K])
-        inward = list(action_column(actions, len(index_K)))
-        if len(inward) == len(index_K):
-            for k, action in zip(
-                at.tolist(), self._inward(index_K[at], [inward[k] for k in at]), strict=True
-            ):
-                inward[k] = action
+        inward = self._all_inward(index_K, at, actions)
         observation, reward, terminated, truncated, info = step_some(index_K, inward)
         if len(at):
             self._after(
                 index_K[at],
                 *_take(at, observation, info, len(index_K)),
-                reward[at],
-                terminated[at],
-                truncated[at],
+                *(column[at] for column in (reward, terminated, truncated)),
             )
         self._over[index_K] |= terminated | truncated
         observation, info = self._present(index_K, observation, info)
@@ -438,6 +413,17 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
             columns["_" + key] = np.ones(len(index_K), dtype=np.bool_)
         return columns
 
+    def _all_inward(
+        self, index_K: IntArray, at: NDArray[np.intp], actions: Sequence[Any]
+    ) -> list[Any]:
+        """Return the actions for the environment inside; the copies ``index_K[at]`` play."""
+        inward = list(action_column(actions, len(index_K)))
+        if len(inward) == len(index_K):  # the environment refuses a wrong number
+            passed = self._inward(index_K[at], [inward[k] for k in at])
+            for k, action in zip(at.tolist(), passed, strict=True):
+                inward[k] = action
+        return inward
+
     def _rows(self, index_K: IntArray, observation: Any, info: dict[str, Any]) -> tuple[Any, Any]:
         return _take(index_K, observation, info, self.num_envs)
 
@@ -451,9 +437,7 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
             self._after(
                 on_K,
                 *self._rows(on_K, observation, info),
-                reward[on_K],
-                terminated[on_K],
-                truncated[on_K],
+                *(column[on_K] for column in (reward, terminated, truncated)),
             )
         if not len(done_K):
             return info

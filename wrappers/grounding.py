@@ -33,13 +33,7 @@ class _Grounding(WrapperHooks):
         self._own["ungrounded_turns"][index_K] = 0
 
     def _after(
-        self,
-        index_K: IntArray,
-        observation: Any,
-        info: Mapping[str, Any],
-        reward_K: Any,
-        terminated_K: Any,
-        truncated_K: Any,
+        self, index_K: IntArray, observation: Any, info: Mapping[str, Any], *outcome_K: Any
     ) -> None:
         try:
             grounded_K = np.asarray(info["grounded"], dtype=np.bool_)

@@ -216,7 +216,10 @@ class _History(WrapperHooks):
         max_length: int = PROMPT_LENGTH,
         form_options: Mapping[str, Any] | None = None,
     ) -> None:
-        _check_order(env)
+        if any(getattr(wrapper, "kind", "") == self.kind for wrapper in below(env)):
+            raise WrapperError(
+                "There is a History inside already: its prompt is not an observation."
+            )
         super().__init__(
             env,
             form=form,
@@ -242,13 +245,7 @@ class _History(WrapperHooks):
             self._memory[i] = self._builder.begin(text, row)
 
     def _after(
-        self,
-        index_K: IntArray,
-        observation: Any,
-        info: Mapping[str, Any],
-        reward_K: Any,
-        terminated_K: Any,
-        truncated_K: Any,
+        self, index_K: IntArray, observation: Any, info: Mapping[str, Any], *outcome_K: Any
     ) -> None:
         replies = info["reply"] if "reply" in info else self._actions[index_K]
         rows = rows_of(info, _ROW_KEYS, len(index_K))
@@ -328,11 +325,3 @@ def _env_id(env: Any) -> str:
     if isinstance(inner, TextVectorEnv):
         return inner.env_class.env_id
     return env.spec.id if env.spec is not None else ""
-
-
-def _check_order(env: Any) -> None:
-    for wrapper in below(env):
-        if getattr(wrapper, "kind", "") == "History":
-            raise WrapperError(
-                "There is a History inside already: its prompt is not an observation."
-            )

@@ -70,7 +70,8 @@ class _RecordTrajectory(WrapperHooks):
                 "RecordTrajectory needs an environment of CreditRL, which knows its task and seed; "
                 f"found {type(inner).__name__}."
             )
-        _check_order(env)
+        if any(getattr(wrapper, "kind", "") == self.kind for wrapper in below(env)):
+            raise WrapperError("There is a RecordTrajectory inside already: every episode once.")
         super().__init__(env, writer=writer, keep=keep, label=label)
         self.trajectories: list[Trajectory] = []
         """Finished episodes, in the order of their end."""
@@ -99,25 +100,17 @@ class _RecordTrajectory(WrapperHooks):
             self._draft[i] = replace(draft, observation=text, state=state)
 
     def _after(
-        self,
-        index_K: IntArray,
-        observation: Any,
-        info: Mapping[str, Any],
-        reward_K: Any,
-        terminated_K: Any,
-        truncated_K: Any,
+        self, index_K: IntArray, observation: Any, info: Mapping[str, Any], *outcome_K: Any
     ) -> None:
         rows = rows_of(info, _ROW_KEYS, len(index_K))
-        for k, (i, text, row) in enumerate(
-            zip(index_K.tolist(), texts_of(observation), rows, strict=True)
-        ):
+        columns = (index_K.tolist(), texts_of(observation), rows, *outcome_K)
+        for i, text, row, reward, terminated, truncated in zip(*columns, strict=True):
             draft = self._draft[i]
             if draft is None:
                 continue
-            draft = _with_turn(draft, text, row, float(reward_K[k]), self._actions[i])
-            terminated, truncated = bool(terminated_K[k]), bool(truncated_K[k])
+            draft = _with_turn(draft, text, row, float(reward), self._actions[i])
             if terminated or truncated:
-                self._sink.finish(draft, row, terminated, truncated)
+                self._sink.finish(draft, row, bool(terminated), bool(truncated))
                 draft = None
             self._draft[i] = draft
 
@@ -223,9 +216,3 @@ def _with_turn(
     )
     state = int(info.get("state_hash", 0))
     return replace(draft, observation=seen, state=state, turns=(*draft.turns, turn))
-
-
-def _check_order(env: Any) -> None:
-    for wrapper in below(env):
-        if getattr(wrapper, "kind", "") == "RecordTrajectory":
-            raise WrapperError("There is a RecordTrajectory inside already: every episode once.")

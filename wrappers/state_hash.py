@@ -62,14 +62,9 @@ class _StateHash(WrapperHooks):
         return [state_key(self.env, self.source)]
 
     def _after(
-        self,
-        index_K: IntArray,
-        observation: Any,
-        info: Mapping[str, Any],
-        reward_K: Any,
-        terminated_K: Any,
-        truncated_K: Any,
+        self, index_K: IntArray, observation: Any, info: Mapping[str, Any], *outcome_K: Any
     ) -> None:
+        _, terminated_K, truncated_K = outcome_K
         if self._mode is AutoresetMode.SAME_STEP and (terminated_K | truncated_K).any():
             self._own["state_hash"][index_K] = 0
         else:
