@@ -18,11 +18,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from creditrl.disk import writing
 from creditrl.errors import ConfigError, DataError, require_extra
-from creditrl.files import write_atomic
+from creditrl.files import opened_draft, write_atomic
 from creditrl.outside_json import LARGEST_IN_FILE, MOST_FILE, read_json
 from creditrl.records import ADDED_COLUMNS, COLUMNS, columns_to_episodes, episode_to_jsonl
 from creditrl.types import Trajectory
@@ -126,26 +126,19 @@ class TrajectoryStore:
         name = self._new_part_name(update)
         compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
         rows = 0
-        draft = self._draft(name)
-        try:
-            with writing(self.folder / name), open(draft, "wb") as file:
-                frame: list[bytes] = []
-                size = 0
-                for episode in trajectories:
-                    lines = episode_to_jsonl(update, episode)
-                    frame.append(lines)
-                    size += len(lines)
-                    rows += max(1, len(episode.turns))
-                    if size >= _FRAME_BYTES:
-                        file.write(compressor.compress(b"".join(frame)))
-                        frame, size = [], 0
-                if frame:
+        with opened_draft(self.folder / name) as file:
+            frame: list[bytes] = []
+            size = 0
+            for episode in trajectories:
+                lines = episode_to_jsonl(update, episode)
+                frame.append(lines)
+                size += len(lines)
+                rows += max(1, len(episode.turns))
+                if size >= _FRAME_BYTES:
                     file.write(compressor.compress(b"".join(frame)))
-                _sync(file)
-            os.replace(draft, self.folder / name)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+                    frame, size = [], 0
+            if frame:
+                file.write(compressor.compress(b"".join(frame)))
         return rows
 
     def add(self, trajectory: Trajectory) -> None:
@@ -340,9 +333,6 @@ class TrajectoryStore:
             if stale or path.suffix == ".tmp":
                 path.unlink(missing_ok=True)
 
-    def _draft(self, name: str) -> Path:
-        return self.folder / f".{name}.{os.getpid()}.tmp"
-
     def _tables(self, path: Path) -> Iterator[Any]:
         """Yield the frames of a part as Arrow tables; damage is recorded and warned about."""
         episodes = 0
@@ -365,27 +355,19 @@ class TrajectoryStore:
         import pyarrow.parquet as pq
 
         notes = {"creditrl.format": _FORMAT, "creditrl.parts": json.dumps(names)}
-        draft = self._draft(target.name)
-        try:
-            with writing(target), open(draft, "wb") as file:
-                schema = _schema().with_metadata(notes)
-                with pq.ParquetWriter(file, schema, **PARQUET) as writer:
-                    waiting: list[Any] = []
-                    rows = size = 0
-                    for table in tables:
-                        waiting.append(table)
-                        rows += table.num_rows
-                        size += table.nbytes
-                        if rows >= _ROW_GROUP_ROWS or size >= _ROW_GROUP_BYTES:
-                            writer.write_table(pa.concat_tables(waiting), row_group_size=rows)
-                            waiting, rows, size = [], 0, 0
-                    if waiting:
-                        writer.write_table(pa.concat_tables(waiting), row_group_size=rows)
-                _sync(file)
-            os.replace(draft, target)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+        schema = _schema().with_metadata(notes)
+        with opened_draft(target) as file, pq.ParquetWriter(file, schema, **PARQUET) as writer:
+            waiting: list[Any] = []
+            rows = size = 0
+            for table in tables:
+                waiting.append(table)
+                rows += table.num_rows
+                size += table.nbytes
+                if rows >= _ROW_GROUP_ROWS or size >= _ROW_GROUP_BYTES:
+                    writer.write_table(pa.concat_tables(waiting), row_group_size=rows)
+                    waiting, rows, size = [], 0, 0
+            if waiting:
+                writer.write_table(pa.concat_tables(waiting), row_group_size=rows)
 
 
 class _TornError(Exception):
@@ -431,11 +413,6 @@ def _cut_torn_end(path: Path) -> None:
     except _TornError:
         with open(path, "r+b") as file:
             file.truncate(whole)
-
-
-def _sync(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _part_key(name: str) -> tuple[int, int]:
