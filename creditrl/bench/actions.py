@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,9 +86,7 @@ def listed_prompts(env: str, form: str, prompts: int, candidates: int) -> list[P
     )
 
 
-def measure_actions(
-    prompts: Sequence[Prompt], rounds: int, say: Callable[[str], None] = lambda _: None
-) -> ActionFigures:
+def measure_actions(prompts: Sequence[Prompt], rounds: int) -> ActionFigures:
     """Return the cost of each way on some prompts.
 
     One warm-up round precedes the measured ones.
@@ -119,7 +117,6 @@ def measure_actions(
         agents[actions] = agent
     spent: dict[str, list[float]] = {actions: [] for actions in ACTIONS}
     for number in range(rounds + 1):
-        say(f"round {number} of {rounds}")
         for actions, agent in agents.items():
             begin = time.process_time()
             agent.act(prompts)

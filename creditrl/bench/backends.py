@@ -57,26 +57,22 @@ class BackendRun:
 def compare_backends(
     folder: Path,
     *,
-    backends: tuple[str, ...] = ("transformers", "vllm"),
     updates: int = 150,
     levels: int = 256,
     seed: int = 0,
-    flags: tuple[str, ...] = (),
 ) -> list[BackendRun]:
-    """Train once with each backend and return the results.
-
-    ``folder`` gets a run folder per backend; ``flags`` are further ones of ``creditrl train``.
+    """Train once with each backend, in a run folder of its own, and return the results.
 
     Raises:
         CreditRLError: a run failed; names its log.
     """
     found = []
-    for backend in backends:
+    for backend in ("transformers", "vllm"):
         path = folder / backend
         path.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "creditrl.cli", "train", "@quickstart", *FLAGS]
         command += [f"--rollout.backend={backend}", f"--budget.updates={updates}"]
-        command += [f"--eval.levels={levels}", f"--run.seed={seed}", f"--run.folder={path}", *flags]
+        command += [f"--eval.levels={levels}", f"--run.seed={seed}", f"--run.folder={path}"]
         begin = time.perf_counter()
         log = path.with_suffix(".log")
         with log.open("wb") as file:

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from creditrl.bench.small import RECIPES
+from creditrl.bench.small import RECIPES, run_command
 from creditrl.envs.record import file_at
 from creditrl.envs.register import known_records
 from creditrl.errors import CreditRLError, DataError
@@ -129,14 +127,7 @@ def measure_agent(env: str, listing: TaskListing, agent: str) -> Row:
     return _row(env, agent, result.to_json(), [_eval_words(env, "--agent", agent)])
 
 
-def small_policy(
-    env: str,
-    listing: TaskListing,
-    folder: Path,
-    *,
-    tiny: bool = False,
-    say: Callable[[str], None] = print,
-) -> Row:
+def small_policy(env: str, listing: TaskListing, folder: Path, *, tiny: bool = False) -> Row:
     """Train the small policy of an environment, let it play, and return its row.
 
     A run that is already in ``folder`` is used unchanged; tiny ones are in a subfolder.
@@ -150,14 +141,14 @@ def small_policy(
         folder = folder / "tiny"
     run = folder / env
     if not (run / "policy" / "last").is_dir():
-        _command(["train", *train, "--run.folder", str(run)], say)
+        run_command(["train", *train, "--run.folder", str(run)])
     out = folder / f"{env}-results"
     words = ["--agent", "hf:POLICY", *recipe.play]
     played = [f"hf:{run / 'policy' / 'last'}" if word == "hf:POLICY" else word for word in words]
     if not (out / f"{listing.name}.json").is_file():
         episodes = ["--episodes", str(len(listing.tasks))]
         what = ["eval", env, "--suite", SUITE, *played, *episodes, "--out", str(out)]
-        _command([*what, "--no-keep-episodes"], say)
+        run_command([*what, "--no-keep-episodes"])
     result = json.loads((out / f"{listing.name}.json").read_text("utf-8"))
     made_by = [shlex.join(["creditrl", "train", *train]), _eval_words(env, *words)]
     return _row(env, "small policy", result, made_by)
@@ -281,18 +272,3 @@ def _row(env: str, agent: str, result: Mapping[str, Any], made_by: Sequence[str]
 
 def _eval_words(env: str, *words: str) -> str:
     return shlex.join(["creditrl", "eval", env, "--suite", SUITE, *words])
-
-
-def _command(words: Sequence[str], say: Callable[[str], None]) -> None:
-    """Run one of our commands in a separate process."""
-    say(f"$ {shlex.join(['creditrl', *words])}")
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "creditrl.cli", *words],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-    if done.returncode:
-        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-        raise CreditRLError(f"creditrl {shlex.join(words)} failed: {' '.join(last)}")

@@ -10,7 +10,7 @@ import importlib
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any
 
@@ -72,7 +72,7 @@ def run_gpu_bench(
             if bench.late:
                 found = {"skipped": {section.name: "the time was up"}}
             else:
-                found = section.work(bench).to_json()
+                found = asdict(section.work(bench))
         except Exception as error:  # whatever it is, the other sections are still informative
             line = " ".join(str(error).split())
             found = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,19 +84,6 @@ class Found:
     def at_least(self, name: str, value: float, bound: float, *, goal: bool = False) -> None:
         """Check that a number is large; NaN fails."""
         self.checks.append(Check(name, value, f">= {bound:g}", value >= bound, goal))
-
-    def to_json(self) -> Mapping[str, Any]:
-        """Return everything."""
-        return {
-            "tables": [{"title": t.title, "rows": t.rows} for t in self.tables],
-            "checks": [
-                {"name": c.name, "value": c.value, "asked": c.asked, "holds": c.holds}
-                | {"goal": c.goal}
-                for c in self.checks
-            ],
-            "skipped": self.skipped,
-            "notes": self.notes,
-        }
 
 
 def timed(job: Callable[[], object], device: str, rounds: int) -> float:

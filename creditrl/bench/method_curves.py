@@ -124,13 +124,7 @@ def first_reach(x_G: FloatArray, y_DG: FloatArray, target_D: FloatArray) -> Floa
 
 
 def ratio_to_reach(
-    method: Curves,
-    baseline: Curves,
-    axis: Axis,
-    *,
-    draws: int = RATIO_DRAWS,
-    seed: int = 0,
-    confidence: float = CONFIDENCE,
+    method: Curves, baseline: Curves, axis: Axis, *, draws: int = RATIO_DRAWS
 ) -> Ratio:
     """Return the relative turns or time that a method needs for the baseline's last value.
 
@@ -153,12 +147,12 @@ def ratio_to_reach(
     ratio_D = np.concatenate(
         [
             _ratios(method, baseline, axis, task_DK, seed_DS)[0]
-            for task_DK, seed_DS in bootstrap_weights(tasks, seeds, draws, seed)
+            for task_DK, seed_DS in bootstrap_weights(tasks, seeds, draws, seed=0)
         ]
     )
     known_D = np.sort(ratio_D[~np.isnan(ratio_D)])
     undefined = 1 - len(known_D) / draws
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low, high, p = None, None, math.nan
     if undefined <= tail and not np.isnan(value_D[0]) and seeds > 1:
         # Order statistics, not means of two draws, because one of them can be censored.

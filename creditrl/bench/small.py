@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from creditrl.envs.register import ENVIRONMENTS, short_name
 from creditrl.errors import CreditRLError
 from creditrl.runs import RunFolder
 
-__all__ = ["RECIPES", "SmallRun", "measure_run", "results_page", "train_small"]
+__all__ = ["RECIPES", "SmallRun", "measure_run", "results_page", "run_command", "train_small"]
 
 RECIPES = {short_name(record.id): record.recipe for record in ENVIRONMENTS}
 """The recipe of each environment."""
@@ -49,9 +49,26 @@ class SmallRun:
     """The command that trained it."""
 
 
-def train_small(
-    env: str, seed: int, folder: Path, more: Sequence[str] = (), say: Callable[[str], None] = print
-) -> Path:
+def run_command(words: Sequence[str]) -> None:
+    """Run one of our commands in a separate process.
+
+    Raises:
+        CreditRLError: it failed; with its last line.
+    """
+    print(f"$ {shlex.join(['creditrl', *words])}")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "creditrl.cli", *words],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise CreditRLError(f"creditrl {shlex.join(words)} failed: {' '.join(last)}")
+
+
+def train_small(env: str, seed: int, folder: Path, more: Sequence[str] = ()) -> Path:
     """Train an environment's recipe; returns the run folder. A finished run is reused.
 
     ``more`` are further flags of ``creditrl train``.
@@ -65,18 +82,7 @@ def train_small(
     if run.is_dir():
         raise CreditRLError(f"{run} holds a run that was cut: expected a finished one. Remove it.")
     words = ["train", f"@{RECIPES[env]}", "--run.seed", str(seed), "--run.folder", str(run)]
-    words += ["--compare.clone-same-time", *more]
-    say(f"$ {shlex.join(['creditrl', *words])}")
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "creditrl.cli", *words],
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-        raise CreditRLError(f"creditrl {shlex.join(words)} failed: {' '.join(last)}")
+    run_command([*words, "--compare.clone-same-time", *more])
     return run
 
 

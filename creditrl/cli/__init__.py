@@ -130,13 +130,7 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def _warning_line(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    line: str | None = None,
-) -> str:
+def _warning_line(message: Warning | str, *_: object, **__: object) -> str:
     """Return a warning as errors are shown: in one line, without the place in the code."""
     from creditrl.terminal import printable
 

@@ -62,8 +62,8 @@ img { max-width: 100%; height: auto; }
 """
 
 
-def to_markdown(blocks: Sequence[Block], folder: str = ".") -> str:
-    """Return the blocks as Markdown; pictures are PNG files in ``folder``."""
+def to_markdown(blocks: Sequence[Block]) -> str:
+    """Return the blocks as Markdown; pictures are PNG files next to it."""
     parts = []
     for block in blocks:
         if isinstance(block, Heading):
@@ -73,7 +73,7 @@ def to_markdown(blocks: Sequence[Block], folder: str = ".") -> str:
             parts.append(_line(block.text).replace("\\`", "`"))
         elif isinstance(block, Picture):
             text = _line(block.text).replace("[", "(").replace("]", ")")
-            parts.append(f"![{text}]({folder}/{block.name}.png)")
+            parts.append(f"![{text}](./{block.name}.png)")
         else:
             rule = ["---" if i < block.left else "---:" for i in range(len(block.columns))]
             rows = [block.columns, rule, *block.rows]

@@ -37,7 +37,7 @@ def _holds_table(path: str | os.PathLike[str]) -> bool:
     return isinstance(content, dict) and {"cells", "partner", "judge"} <= content.keys()
 
 
-def goal_blocks(tables: Sequence[tuple[str, GoalTable]], level: int = 2) -> list[Block]:
+def goal_blocks(tables: Sequence[tuple[str, GoalTable]]) -> list[Block]:
     """Return the tables, one after another, with the judge of each.
 
     Scores of different judges are not comparable, so no table mixes them.
@@ -45,7 +45,7 @@ def goal_blocks(tables: Sequence[tuple[str, GoalTable]], level: int = 2) -> list
     blocks: list[Block] = []
     for name, table in tables:
         blocks += [
-            Heading(f"Goal scores of SOTOPIA: {name}", level),
+            Heading(f"Goal scores of SOTOPIA: {name}"),
             Table(("scenarios", *table.settings), table.rows()),
             Paragraph(
                 f"Mean goal score from 0 to 10 with its 95 % interval. Agent: {table.agent}. "

@@ -122,7 +122,7 @@ def test_a_page_without_a_place_is_told_before_anything_is_measured(tmp_path, ca
 def test_a_tiny_policy_is_not_taken_for_the_whole_one(tmp_path, monkeypatch):
     said: list[list[str]] = []
 
-    def command(words: list[str], say: object) -> None:
+    def command(words: list[str]) -> None:
         said.append(words)
         place = Path(words[words.index("--run.folder" if words[0] == "train" else "--out") + 1])
         if words[0] == "train":
@@ -135,7 +135,7 @@ def test_a_tiny_policy_is_not_taken_for_the_whole_one(tmp_path, monkeypatch):
         text = json.dumps({"overall": overall, "failed": 0, "task_set": "ab"})
         (place / f"{listing.name}.json").write_text(text)
 
-    monkeypatch.setattr("creditrl.bench.baselines._command", command)
+    monkeypatch.setattr("creditrl.bench.baselines.run_command", command)
     listing = listings(["SOTOPIA"])["SOTOPIA"]
     assert small_policy("SOTOPIA", listing.first(4), tmp_path, tiny=True).episodes == 4
     assert small_policy("SOTOPIA", listing, tmp_path).episodes == 100

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -169,7 +170,7 @@ def test_a_missed_goal_is_no_failure_and_nan_holds_nothing():
     found = Found()
     found.at_least("share", 0.3, 0.45, goal=True)
     found.at_most("gap", math.nan, 1.0)
-    content = {"sections": {"one": found.to_json()}}
+    content = {"sections": {"one": asdict(found)}}
     assert [line.partition(" is ")[0] for line in failures(content)] == ["one: gap"]
 
 
