@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,8 @@ from creditrl.agents.intervals import Estimate
 from creditrl.bench.credit_compare import Scored
 from creditrl.bench.credit_report import ceiling, ordered_scores
 from creditrl.bench.credit_result import EnvResult
-from creditrl.errors import require_extra
 from creditrl.files import write_atomic
+from creditrl.view.drawing import blank_figure, plain_frame
 
 __all__ = ["credit_picture"]
 
@@ -62,18 +61,11 @@ def credit_picture(results: Sequence[EnvResult], path: Path) -> Path:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    require_extra("matplotlib", "view")
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     measured = any(score.measures for result in results for score in result.scores)
     shown = _PANELS if measured else _PANELS[:1]
     heights = [1.4 + 0.24 * len(result.scores) for result in results]
     widths = [panel.width for panel in shown]
-    with matplotlib.rc_context(matplotlib.rcParamsDefault):
-        figure = Figure(figsize=(1.6 + sum(widths), sum(heights)), dpi=150, layout="constrained")
-        FigureCanvasAgg(figure)
+    with blank_figure((1.6 + sum(widths), sum(heights))) as (figure, picture):
         rows = figure.subplots(
             len(results),
             len(shown),
@@ -95,8 +87,6 @@ def credit_picture(results: Sequence[EnvResult], path: Path) -> Path:
         figure.legend(
             handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=8.5
         )
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png", metadata={"Software": None})
     write_atomic(path, picture.getvalue())
     return path
 
@@ -143,10 +133,7 @@ def _draw(axes: Any, panel: _Panel, result: EnvResult, place_of: dict[str, int])
                 label=f"{kind} (95 %)",
             )
     axes.set_xlabel(panel.label, fontsize=9)
-    axes.grid(True, axis="x", color="0.92", linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    plain_frame(axes, "x", "0.92")
 
 
 def _draw_parts(axes: Any, result: EnvResult, place_of: dict[str, int]) -> None:

@@ -10,7 +10,13 @@ from collections.abc import Sequence
 
 from creditrl.agents.eval_result import EpisodeResult, EvalResult
 from creditrl.agents.intervals import wilson_interval
-from creditrl.report.analysis_states import exploration_section, segment_section, tree_section
+from creditrl.report.analysis_states import (
+    ends,
+    exploration_section,
+    mean_series,
+    segment_section,
+    tree_section,
+)
 from creditrl.report.compare import MEASURES, seed_spread
 from creditrl.report.context import (
     NONE,
@@ -27,7 +33,6 @@ from creditrl.report.curves import (
     best,
     first_reach,
     implicit_key,
-    mean_curve,
     points,
     update_parts,
 )
@@ -89,12 +94,8 @@ def _types(context: Context) -> list[Block]:
     )
     blocks.append(Table(("type", *(family.named() for family in shown)), rows))
     series = tuple(
-        Series(
-            family.named(),
-            tuple(float(types.index(name)) for name in found[family.name]),
-            tuple(share.value for share in found[family.name].values()),
-            tuple(share.low for share in found[family.name].values()),
-            tuple(share.high for share in found[family.name].values()),
+        Series.of_estimates(
+            family.named(), map(types.index, found[family.name]), found[family.name].values()
         )
         for family in shown
     )
@@ -202,15 +203,7 @@ def _lengths(context: Context) -> list[Block]:
     for family in shown:
         shares = found[family.name]
         intervals = [wilson_interval(s.solved, s.total) for s in shares.values()]
-        series.append(
-            Series(
-                family.named(),
-                tuple(float(names.index(name)) for name in shares),
-                tuple(i.value for i in intervals),
-                tuple(i.low for i in intervals),
-                tuple(i.high for i in intervals),
-            )
-        )
+        series.append(Series.of_estimates(family.named(), map(names.index, shares), intervals))
     blocks += context.picture(
         Figure(
             "expert_length",
@@ -268,20 +261,12 @@ def _course(context: Context) -> list[Block]:
             if not curves:
                 without.append(family)
                 continue
-            middle = mean_curve(curves)
-            series.append(
-                Series(
-                    family.named(),
-                    tuple(float(point.update) for point, _, _ in middle),
-                    tuple(point.value for point, _, _ in middle),
-                )
-            )
-            first, last = _ends([point for point, _, _ in middle])
+            series.append(mean_series(family.named(), curves))
             what = title
             if not key:
                 named = implicit_key(family.members[0].phase("train")) or ""
                 what = f"{title} ({named.removeprefix('turn_mean/')})"
-            rows.append((family.named(), what, number(first, 1, 4), number(last, 1, 4)))
+            rows.append((family.named(), what, *(number(x, 1, 4) for x in ends(series[-1].y))))
         blocks += context.picture(
             Figure(
                 name=f"course_{title.lower().replace(' ', '_')}",
@@ -295,13 +280,6 @@ def _course(context: Context) -> list[Block]:
         lines += missing(without, title.lower(), how)
     blocks.append(Table(("family", "what", "first", "last"), tuple(rows), left=2))
     return [*blocks, *lines]
-
-
-def _ends(curve: Sequence[Point]) -> tuple[float, float]:
-    """Return the means of the first and of the last tenth."""
-    tenth = max(1, len(curve) // 10)
-    values = [point.value for point in curve]
-    return sum(values[:tenth]) / tenth, sum(values[-tenth:]) / tenth
 
 
 def reach_curve(run: RunRecord) -> tuple[list[Point], str]:

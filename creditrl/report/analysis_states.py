@@ -23,7 +23,14 @@ from creditrl.report.states import (
 from creditrl.runs import RunFolder
 from creditrl.types import FloatArray
 
-__all__ = ["exploration_section", "segment_section", "stored_cuts", "tree_section"]
+__all__ = [
+    "ends",
+    "exploration_section",
+    "mean_series",
+    "segment_section",
+    "stored_cuts",
+    "tree_section",
+]
 
 STORE = "--run.trajectories-every 1"
 """The flag that stores all episodes of a run."""
@@ -170,14 +177,7 @@ def exploration_section(context: Context) -> list[Block]:
             without.append(family)
             continue
         curves = [[Point(e.update, 0, e.ratio) for e in counts] for counts in found]
-        middle = mean_curve(curves)
-        series.append(
-            Series(
-                family.named(),
-                tuple(float(point.update) for point, _, _ in middle),
-                tuple(point.value for point, _, _ in middle),
-            )
-        )
+        series.append(mean_series(family.named(), curves))
         last = [counts[-1] for counts in found]
         rows.append(
             (
@@ -318,7 +318,7 @@ def _scores(context: Context, trees: Sequence[Family]) -> list[Block]:
         ("state_score", "state_scores", "Mean score of the states that were tried"),
     ):
         series = tuple(
-            _series(family.named(), [points(run.phase("train"), key) for run in family.members])
+            mean_series(family.named(), [points(run.phase("train"), key) for run in family.members])
             for family in trees
         )
         blocks += context.picture(
@@ -333,21 +333,11 @@ def _scores(context: Context, trees: Sequence[Family]) -> list[Block]:
         if not keys:
             old.append(family)
         for key in keys:
-            line = _series(
-                f"{family.named()}, {key.partition('/')[2]}",
-                [points(phase, key) for phase in trained],
-            )
-            classes.append(line)
-            tenth = max(1, len(line.y) // 10)
-            first, last = line.y[:tenth], line.y[-tenth:]
-            rows.append(
-                (
-                    family.named(),
-                    key.partition("/")[2],
-                    number(sum(first) / tenth, 1, 3),
-                    number(sum(last) / tenth, 1, 3),
-                )
-            )
+            name = key.partition("/")[2]
+            curves = [points(phase, key) for phase in trained]
+            classes.append(mean_series(f"{family.named()}, {name}", curves))
+            first, last = (number(x, 1, 3) for x in ends(classes[-1].y))
+            rows.append((family.named(), name, first, last))
     if rows:
         blocks.append(Heading("Mean score by class of difficulty", 3))
         blocks.append(
@@ -370,8 +360,7 @@ def _scores(context: Context, trees: Sequence[Family]) -> list[Block]:
     solved = tuple(
         Series(
             family.named() if len(family.members) == 1 else f"{family.name}, seed {run.seed}",
-            tuple(x for x, _ in curve),
-            tuple(y for _, y in curve),
+            *zip(*curve, strict=True),
         )
         for family in trees
         for run in family.members
@@ -391,7 +380,14 @@ def _scores(context: Context, trees: Sequence[Family]) -> list[Block]:
     return [*blocks, *missing(old, "scores of states by class", "train again with this version")]
 
 
-def _series(label: str, curves: Sequence[Sequence[Point]]) -> Series:
+def ends(values: Sequence[float]) -> tuple[float, float]:
+    """Return the means of the first and of the last tenth."""
+    tenth = max(1, len(values) // 10)
+    return sum(values[:tenth]) / tenth, sum(values[-tenth:]) / tenth
+
+
+def mean_series(label: str, curves: Sequence[Sequence[Point]]) -> Series:
+    """Return the mean over runs against update."""
     middle = mean_curve(curves)
     return Series(
         label,

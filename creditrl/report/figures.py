@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from creditrl.errors import require_extra
+from creditrl.agents.intervals import Estimate
+from creditrl.view.drawing import blank_figure, plain_frame
 
 __all__ = ["Figure", "Series", "draw"]
 
@@ -43,6 +43,14 @@ class Series:
     """Lower ends of intervals; NaN or empty: none."""
     high: tuple[float, ...] = ()
 
+    @classmethod
+    def of_estimates(
+        cls, label: str, places: Iterable[float], estimates: Iterable[Estimate]
+    ) -> Series:
+        """Return estimates with their intervals, at these places."""
+        ends = [(float(x), e.value, e.low, e.high) for x, e in zip(places, estimates, strict=True)]
+        return cls(label, *zip(*ends, strict=True)) if ends else cls(label, (), ())
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -72,21 +80,11 @@ def draw(figure: Figure) -> bytes:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    require_extra("matplotlib", "view")
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
-
-    # A separate figure with defaults: no window, no global state, no user's style sheet.
-    with matplotlib.rc_context(matplotlib.rcParamsDefault):
-        canvas = Canvas(figsize=SIZE, dpi=DPI, layout="constrained")
-        FigureCanvasAgg(canvas)
+    with blank_figure(SIZE, DPI) as (canvas, picture):
         axes = canvas.add_subplot()
         drawing = {"lines": _lines, "bars": _bars, "points": _points}[figure.kind]
         drawing(axes, figure)
         _dress(canvas, axes, figure)
-        picture = io.BytesIO()
-        canvas.savefig(picture, format="png", metadata={"Software": None})
     return picture.getvalue()
 
 
@@ -174,10 +172,7 @@ def _dress(canvas: Any, axes: Any, figure: Figure) -> None:
         axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.0f} %")
     if figure.kind == "lines":
         axes.xaxis.set_major_formatter(lambda x, _: _count(x))
-    axes.grid(True, color="0.9", linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    plain_frame(axes)
     if figure.series:
         canvas.legend(loc="outside right upper", frameon=False, fontsize=9)
 
@@ -192,8 +187,3 @@ def _text(label: str) -> str:
     """Return a label that matplotlib takes neither for mathematics nor for a hidden one."""
     shown = label.replace("$", r"\$")
     return " " + shown if shown.startswith("_") else shown
-
-
-def finite(values: Sequence[float]) -> tuple[float, ...]:
-    """Return the values as a tuple of plain floats."""
-    return tuple(float(value) for value in values)

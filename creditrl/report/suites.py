@@ -110,14 +110,9 @@ def _result(file: Path) -> EvalResult:
     return EvalResult.from_json(content)
 
 
-def suite_blocks(
-    records: Sequence[SuiteRecord], baselines: Mapping[tuple[str, str], Row] | None = None
-) -> list[Block]:
-    """Return a table per list of tasks: every agent, the baselines, and differences to the first.
-
-    Without ``baselines``, those included in the package.
-    """
-    rows = read_baselines() if baselines is None else baselines
+def suite_blocks(records: Sequence[SuiteRecord]) -> list[Block]:
+    """Return a table per list of tasks: every agent and baseline, and differences to the first."""
+    rows = read_baselines()
     blocks: list[Block] = []
     for name in _lists(records):
         lines = _lines(name, records, rows)
@@ -201,14 +196,7 @@ def suite_figure(records: Sequence[SuiteRecord]) -> Figure:
                 label = label.removesuffix(_BASELINE) + _BASELINE
             points.setdefault(label, []).append((place, line.success))
     series = [
-        Series(
-            agent,
-            tuple(float(place) for place, _ in found),
-            tuple(e.value for _, e in found),
-            tuple(e.low for _, e in found),
-            tuple(e.high for _, e in found),
-        )
-        for agent, found in points.items()
+        Series.of_estimates(agent, *zip(*found, strict=True)) for agent, found in points.items()
     ]
     title = "Success with 95 % intervals"
     return Figure("suite", title, "points", "", "success", tuple(series), tuple(names), True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from creditrl.errors import require_extra
 from creditrl.files import write_atomic
 from creditrl.types import FloatArray
+from creditrl.view.drawing import blank_figure, plain_frame
 
 if TYPE_CHECKING:
     from creditrl.agents.eval_result import EvalResult
@@ -80,20 +79,12 @@ def learning_curve_png(
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    require_extra("matplotlib", "view")
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     table = list(rows)
     training = [row for row in table if row.get("phase", "train") == "train"]
     validation = [row for row in table if row.get("phase") == "validation"]
     key = "environment_turns" if any(row.get("environment_turns") for row in table) else "update"
     end = max((row[key] for row in training + validation if row.get(key)), default=1)
-    # A separate figure with defaults: no window, no global state, no user's style sheet.
-    with matplotlib.rc_context(matplotlib.rcParamsDefault):
-        figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
-        FigureCanvasAgg(figure)
+    with blank_figure(SIZE, DPI) as (figure, picture):
         axes = figure.add_subplot()
         _draw_training(axes, training, key)
         _draw_validation(axes, validation, key)
@@ -101,17 +92,13 @@ def learning_curve_png(
         places = {"before": 0.0, "after": end, "best": best.get(key) if best else None}
         _draw_evaluations(axes, evaluations, places, end)
         _dress(figure, axes, end, title, "environment turns" if key != "update" else "updates")
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png", metadata={"Software": None})
     return picture.getvalue()
 
 
 def running_mean(values: Sequence[float] | FloatArray, window: int = WINDOW) -> FloatArray:
     """Return the mean over ``window`` values around each, over fewer at both ends.
 
-    Args:
-        values: T numbers.
-        window: odd, so that it has a middle.
+    ``window`` is odd, so that it has a middle.
 
     Returns:
         T means.
@@ -216,10 +203,7 @@ def _dress(figure: Any, axes: Any, end: float, title: str, unit: str) -> None:
     axes.set_yticks(np.linspace(0, 1, 11))
     axes.set_xlabel(unit)
     axes.set_ylabel("success")
-    axes.grid(True, color="0.9", linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    plain_frame(axes)
     if title:
         axes.set_title(title, loc="left", fontsize=12)
     handles, labels = axes.get_legend_handles_labels()

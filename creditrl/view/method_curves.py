@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from creditrl.errors import require_extra
 from creditrl.files import write_atomic
 from creditrl.types import FloatArray
+from creditrl.view.drawing import blank_figure, plain_frame
 
 __all__ = ["method_curves"]
 
@@ -37,26 +36,14 @@ def method_curves(
 ) -> Path:
     """Draw the mean over seeds against environment turns, with a band, for every method.
 
-    The band goes from the lowest to the highest seed. Equal arguments give equal bytes.
-
-    Args:
-        curves: by method, ``"turns_T"`` and ``"success_ST"``.
-        path: the picture, a PNG of 1350 x 750 pixels.
-        title: above the picture.
-        ylabel: of the vertical axis.
-        xlabel: of the horizontal axis; the unit of ``"turns_T"``.
+    The band goes from the lowest to the highest seed. Equal arguments give equal bytes. ``curves``
+    has by method ``"turns_T"``, whose unit ``xlabel`` names, and ``"success_ST"``. The picture is a
+    PNG of 1350 x 750 pixels.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    require_extra("matplotlib", "view")
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(matplotlib.rcParamsDefault):
-        figure = Figure(figsize=(9.0, 5.0), dpi=150, layout="constrained")
-        FigureCanvasAgg(figure)
+    with blank_figure((9.0, 5.0)) as (figure, picture):
         axes = figure.add_subplot()
         ends = {name: float(curve["success_ST"].mean(axis=0)[-1]) for name, curve in curves.items()}
         for number, (name, curve) in enumerate(curves.items()):
@@ -86,10 +73,7 @@ def method_curves(
         axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e3:g} k" if x >= 1e3 else f"{x:g}")
         axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)
-        axes.grid(True, color="0.9", linewidth=0.8)
-        axes.set_axisbelow(True)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+        plain_frame(axes)
         if title:
             axes.set_title(title, loc="left", fontsize=12)
         if curves:
@@ -105,7 +89,5 @@ def method_curves(
                 alignment="left",
                 title_fontsize=9,
             )
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png", metadata={"Software": None})
     write_atomic(path, picture.getvalue())
     return Path(path)

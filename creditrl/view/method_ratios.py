@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from creditrl.errors import require_extra
 from creditrl.files import write_atomic
+from creditrl.view.drawing import blank_figure, plain_frame
 
 __all__ = ["RatioDot", "ratio_dots"]
 
@@ -38,29 +37,16 @@ def ratio_dots(
     """Draw a panel per task set: a dot and a line per method, the smallest ratio on top.
 
     A value above the limit is an open triangle there, and a line beyond it ends in an arrow. Equal
-    arguments give equal bytes.
-
-    Args:
-        panels: by title.
-        path: the picture, a PNG.
-        xlabel: below each panel.
+    arguments give equal bytes. Titles are the keys of ``panels``; the picture is a PNG.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    require_extra("matplotlib", "train")
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import NullLocator
-
     rows = max([len(dots) for dots in panels.values()], default=1)
     columns = min(3, max(1, len(panels)))
     lines = -(-len(panels) // columns)
-    with matplotlib.rc_context(matplotlib.rcParamsDefault):
-        size = (4.6 * columns, lines * (1.3 + 0.26 * rows))
-        figure = Figure(figsize=size, dpi=150, layout="constrained")
-        FigureCanvasAgg(figure)
+    size = (4.6 * columns, lines * (1.3 + 0.26 * rows))
+    with blank_figure(size) as (figure, picture):
         for number, (title, dots) in enumerate(panels.items(), start=1):
             axes = figure.add_subplot(lines, columns, number)
             order = sorted(dots, key=lambda d: (d.value is None, d.place(d.value), d.name))
@@ -83,20 +69,15 @@ def ratio_dots(
             axes.set_xscale("log")
             axes.set_yticks(range(len(order)), [dot.name for dot in order])
             axes.set_ylim(len(order) - 0.5, -0.5)
-            axes.xaxis.set_minor_locator(NullLocator())
+            axes.minorticks_off()
             ticks = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
             drawn = [dot.place(v) for dot in order for v in (dot.value, dot.low, dot.high)]
             left, right = min([0.5, *drawn]) / 1.15, max([2.0, *drawn]) * 1.15
             axes.set_xlim(left, right)
             shown = [tick for tick in ticks if left <= tick <= right]
             axes.set_xticks(shown, [f"{tick:g}" for tick in shown])
-            axes.grid(True, axis="x", color="0.9", linewidth=0.8)
-            axes.set_axisbelow(True)
+            plain_frame(axes, "x")
             axes.set_xlabel(xlabel)
             axes.set_title(title, loc="left", fontsize=11)
-            for side in ("top", "right"):
-                axes.spines[side].set_visible(False)
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png", metadata={"Software": None})
     write_atomic(path, picture.getvalue())
     return Path(path)

@@ -1,0 +1,42 @@
+"""A matplotlib figure as a PNG, and the look that all of them share."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from creditrl.errors import require_extra
+
+__all__ = ["blank_figure", "plain_frame"]
+
+
+@contextmanager
+def blank_figure(size: tuple[float, float], dpi: int = 150) -> Iterator[tuple[Any, io.BytesIO]]:
+    """Open a figure of ``size`` inches, and a file that holds its PNG once the block is left.
+
+    Equal drawings give equal bytes.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    require_extra("matplotlib", "view")
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    # A separate figure with defaults: no window, no global state, no user's style sheet.
+    with matplotlib.rc_context(matplotlib.rcParamsDefault):
+        figure, picture = Figure(figsize=size, dpi=dpi, layout="constrained"), io.BytesIO()
+        FigureCanvasAgg(figure)
+        yield figure, picture
+        figure.savefig(picture, format="png", metadata={"Software": None})
+
+
+def plain_frame(axes: Any, grid: str = "both", colour: str = "0.9") -> None:
+    """Put a light grid behind the data, and leave the frame open above and on the right."""
+    axes.grid(True, axis=grid, color=colour, linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
