@@ -43,12 +43,8 @@ def within_correlation(one_N: FloatArray, other_N: FloatArray, episode_N: IntArr
     """Return the mean over episodes of the rank correlation within each.
 
     Episodes in which a column is constant, including those of one turn, have no order and are left
-    out; NaN if all are.
-
-    Args:
-        one_N: credit of one method.
-        other_N: credit of another.
-        episode_N: episode of each turn; the turns of an episode are consecutive.
+    out; NaN if all are. ``episode_N`` is the episode of each turn; the turns of an episode are
+    consecutive.
     """
     bounds = np.flatnonzero(np.diff(episode_N)) + 1
     parts = zip(np.split(one_N, bounds), np.split(other_N, bounds), strict=True)
@@ -59,9 +55,7 @@ def within_correlation(one_N: FloatArray, other_N: FloatArray, episode_N: IntArr
 def agreement(credit_XN: FloatArray, episode_N: IntArray) -> tuple[FloatArray, FloatArray]:
     """Return (rank correlation over all turns, mean within episodes) of every pair of methods.
 
-    Args:
-        credit_XN: a row of N credits per method (X of them); NaN where it scored no turn.
-        episode_N: episode of each turn.
+    ``credit_XN`` has a row of N credits per method (X of them), NaN where it scored no turn.
 
     Returns:
         Two symmetric X x X matrices; NaN if a pair shares no turns or a method is constant.
@@ -81,11 +75,8 @@ def disagreements(credit_XN: FloatArray, most: int) -> tuple[IntArray, NDArray[n
     """Return the turns on which methods differ most: (their indices, place_XN).
 
     A turn's place by a method is its rank among the turns that all methods scored, as a share in
-    (0, 1]; turns are ordered by the distance of their highest from their lowest place.
-
-    Args:
-        credit_XN: a row of N credits per method; constant rows have no order and are left out.
-        most: maximum number of turns.
+    (0, 1]; turns are ordered by the distance of their highest from their lowest place. Constant
+    rows of ``credit_XN`` have no order and are left out.
     """
     all_N = np.flatnonzero(~np.isnan(credit_XN).any(axis=0))
     place_XN = np.full(credit_XN.shape, np.nan)

@@ -17,9 +17,6 @@ class Asked:
 
     Evaluations store messages. Training stores token ids, which the run's own tokenizer turns back
     into text if ``tokenizers`` is installed.
-
-    Args:
-        folder: of the run.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -36,10 +36,8 @@ class TurnCredits:
     def read(cls, folder: Path, index: TurnIndex, method: str) -> TurnCredits:
         """Return the credits in a run's folder for the turns of its index.
 
-        Args:
-            folder: with ``columns/`` and ``credit.parquet``, if they exist.
-            index: of its trajectories.
-            method: of the run, as the name of its own credit.
+        ``folder`` has ``columns/`` and ``credit.parquet``, if they exist; ``method`` names the
+        run's own credit.
 
         Raises:
             DataError: a file cannot be read.

@@ -22,11 +22,7 @@ _POINTS = 400
 
 
 class MetricCurves:
-    """The numbers of ``metrics.jsonl``, against update.
-
-    Args:
-        folder: of a training run.
-    """
+    """The numbers of ``metrics.jsonl``, against update."""
 
     def __init__(self, folder: Path) -> None:
         self._rows = [

@@ -20,9 +20,8 @@ _SCRIPTS = ("base.js", "run.js", "episode.js", "state.js", "difference.js", "mai
 def served_page(runs: Sequence[ViewedRun], *, shelf: bool = False) -> bytes:
     """Return the page that requests all data from a server.
 
-    Args:
-        runs: one, or two to compare.
-        shelf: the folder above is a list of evaluations (:func:`shelf_page`) to go back to.
+    ``runs`` are one, or two to compare; with ``shelf``, the folder above is a list of evaluations
+    (:func:`shelf_page`) to go back to.
     """
     return _page(runs, None, shelf)
 

@@ -30,8 +30,7 @@ _LONGEST_NAME = 200
 class PictureStore:
     """Reads and writes the pictures of one run.
 
-    Args:
-        folder: created at the first ``write``.
+    The folder is created at the first ``write``.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:

@@ -53,10 +53,9 @@ def find_evaluations(path: Path) -> dict[str, Path]:
 def find_place(path: Path) -> Place:
     """Return where the files of a run or an evaluation are.
 
-    Args:
-        path: folder of a run, or one with trajectories; of an evaluation the results file, its
-            folder, or its name without an ending. The episodes of an unfinished run or evaluation
-            need not exist yet.
+    ``path`` is the folder of a run, or one with trajectories; of an evaluation the results file,
+    its folder, or its name without an ending. The episodes of an unfinished run or evaluation need
+    not exist yet.
 
     Raises:
         DataError: there is neither, or it stored no episodes.

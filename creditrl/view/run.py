@@ -124,9 +124,7 @@ class ViewedRun:
     def find(self, words: str, flag: str = "--episodes") -> list[int]:
         """Return the numbers of episodes by their ids, e.g. ``"12/u11/0, u11/3, 40/*"``.
 
-        Args:
-            words: see above.
-            flag: the flag with which the user gave them, for messages.
+        ``flag`` is the one with which the user gave them, for messages.
 
         Raises:
             ConfigError: a word names none.

@@ -29,9 +29,7 @@ _FRESH = ("run", "episodes")
 class ViewServer(PlainServer):
     """Serves runs to this machine, see :class:`~creditrl.door.plain.PlainServer`.
 
-    Args:
-        runs: the run, and one to compare with; or a folder of evaluations.
-        port: 0: a free one.
+    ``runs`` are the run, and one to compare with; or a folder of evaluations. Port 0 is a free one.
 
     Raises:
         ConfigError: the port is taken or may not be used.
@@ -45,9 +43,7 @@ class ViewServer(PlainServer):
 class Shelf:
     """Evaluations of a folder, each opened when it is viewed.
 
-    Args:
-        path: the folder.
-        against: another folder, whose evaluations of the same name are compared.
+    Evaluations of the same name in the folder ``against`` are compared.
 
     Raises:
         DataError: there are none.
