@@ -9,14 +9,10 @@ import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from creditrl.console import next_step, wrote
 from creditrl.errors import CreditRLError, require_extra
 from creditrl.flags import override, plain_terminal
-
-if TYPE_CHECKING:
-    from creditrl.docs.site import SiteServer
 
 __all__ = ["collect_helps", "run"]
 
@@ -69,18 +65,7 @@ def run(argv: list[str]) -> int:
         again = " --versions" if options.versions else ""
         next_step(f"creditrl docs --out {shlex.quote(options.out)}{again} --serve")
         return 0
-    return _serve(SiteServer(folder, options.port))
-
-
-def _serve(server: SiteServer) -> int:
-    print(f"The site is open at {server.address}. Ctrl-C closes it.", flush=True)
-    try:
-        server.wait()
-    except KeyboardInterrupt:
-        print("\nClosed.")
-    finally:
-        server.close()
-    return 0
+    return SiteServer(folder, options.port).until_closed("The site is")
 
 
 @functools.cache

@@ -16,7 +16,6 @@ from creditrl.flags import override
 
 if TYPE_CHECKING:
     from creditrl.view.run import ViewedRun
-    from creditrl.view.server import ViewServer
 
 __all__ = ["run"]
 
@@ -101,7 +100,7 @@ def run(argv: list[str]) -> int:
     from creditrl.view.server import ViewServer
 
     counts = " and ".join(f"{len(r.index.episodes):,} episodes of {r.path}" for r in runs)
-    return _serve(ViewServer(runs, options.port), counts, options)
+    return ViewServer(runs, options.port).until_closed(f"{counts} are", browse=options.open)
 
 
 def _shelf(path: Path, inside: Mapping[str, Path], options: ViewOptions) -> int:
@@ -117,22 +116,8 @@ def _shelf(path: Path, inside: Mapping[str, Path], options: ViewOptions) -> int:
                 "expected the folder of another evaluation of the same suite."
             )
     counts = f"{len(inside)} evaluations of {path}"
-    return _serve(ViewServer(Shelf(path, against), options.port), counts, options)
-
-
-def _serve(server: ViewServer, what: str, options: ViewOptions) -> int:
-    try:
-        print(f"{what} are open at {server.address}. Ctrl-C closes it.", flush=True)
-        if options.open:
-            import webbrowser
-
-            webbrowser.open(server.address)
-        server.wait()
-    except KeyboardInterrupt:
-        print("\nClosed.")
-    finally:
-        server.close()
-    return 0
+    server = ViewServer(Shelf(path, against), options.port)
+    return server.until_closed(f"{counts} are", browse=options.open)
 
 
 def _film(run: ViewedRun, words: str, out: str | None) -> int:

@@ -54,6 +54,21 @@ class PlainServer:
         while self._thread.is_alive():
             self._thread.join(0.5)
 
+    def until_closed(self, what: str, *, browse: bool = False) -> int:
+        """Say where its pages are, in a browser too if asked, and serve until Ctrl-C; returns 0."""
+        try:
+            print(f"{what} open at {self.address}. Ctrl-C closes it.", flush=True)
+            if browse:
+                import webbrowser
+
+                webbrowser.open(self.address)
+            self.wait()
+        except KeyboardInterrupt:
+            print("\nClosed.")
+        finally:
+            self.close()
+        return 0
+
     def close(self) -> None:
         """Stop serving; can be called twice."""
         if self._thread.is_alive():  # not in a forked child
