@@ -13,6 +13,7 @@ from creditrl._version import __version__
 from creditrl.agents.intervals import Estimate
 from creditrl.bench.credit import CreditBench, EnvResult
 from creditrl.bench.credit_compare import PARTS, Scored
+from creditrl.bench.markdown import table_lines
 from creditrl.measure import machine
 from creditrl.metrics import plain_json
 
@@ -87,13 +88,12 @@ def credit_tables(result: EnvResult) -> list[Table]:
     if any(score.measures for score in result.scores):
         title = f"{result.env}: where the credit would lead the policy"
         tables.append(table(*_measure_columns(), title=title))
-    makers = ((_cells, _ceiling_cells), (_measure_cells, _measure_ceilings))
-    for shown, (cells_of, last_cells) in zip(tables, makers, strict=False):
+    for shown, cells_of in zip(tables, (_cells, _measure_cells), strict=False):
         for _, scores in groupby(ordered_scores(result), key=lambda score: score.kind):
             for score in scores:
                 shown.add_row(*cells_of(result, score, full=False))
             shown.add_section()
-        shown.add_row(*last_cells(result, full=False))
+        shown.add_row(*cells_of(result, None, full=False))
     return tables
 
 
@@ -103,30 +103,20 @@ def credit_markdown(results: Sequence[EnvResult], bench: CreditBench) -> str:
     for result in results:
         scores = ordered_scores(result)
         lines += [f"## {result.env}", "", *credit_summary(result, bench.rollouts), ""]
-        lines += _markdown(
-            _columns(result),
-            [_cells(result, score, full=True) for score in scores],
-            _ceiling_cells(result, full=True),
+        lines += table_lines(
+            [name.removeprefix(">") for name in _columns(result)],
+            [_cells(result, score, full=True) for score in (*scores, None)],
         )
         if any(score.measures for score in scores):
             lines += ["", _COLUMNS_SAY, ""]
-            lines += _markdown(
-                _measure_columns(),
-                [_measure_cells(result, score, full=True) for score in scores],
-                _measure_ceilings(result, full=True),
+            lines += table_lines(
+                [name.removeprefix(">") for name in _measure_columns()],
+                [_measure_cells(result, score, full=True) for score in (*scores, None)],
             )
         lines.append("")
         lines += [f"- `{name}` was not measured: {why}" for name, why in result.unscored.items()]
         lines += [""] if result.unscored else []
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _markdown(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], last: Sequence[str]
-) -> list[str]:
-    head = "| " + " | ".join(name.removeprefix(">") for name in columns) + " |"
-    body = ["| " + " | ".join(row) + " |" for row in [*rows, last]]
-    return [head, "|" + "---|" * len(columns), *body]
 
 
 def credit_json(results: Sequence[EnvResult], bench: CreditBench) -> str:
@@ -154,21 +144,18 @@ def _columns(result: EnvResult) -> list[str]:
     return [*columns, ">CPU time"]
 
 
-def _cells(result: EnvResult, score: Scored, *, full: bool) -> list[str]:
+def _cells(result: EnvResult, score: Scored | None, *, full: bool) -> list[str]:
+    """Return a score's row, or without one the row of the ceiling."""
+    if score is None:
+        found = {part: ceiling(result, part) for part in PARTS}
+        exact = ["1.00"] if any(score.exact for score in result.scores) else []
+        return ["ceiling", *_rank_cells(found, full=full), "", *exact, ""]
     cells = [score.name, *_rank_cells(score.rank, full=full)]
     # It has the same sign everywhere, which is uninformative.
     cells.append("" if score.name == "position" else _percent(score.sign))
     if score.exact:
         cells.append("" if score.name == "exact progress" else _interval(score.exact["all"]))
     return [*cells, f"{score.seconds:.0f} s" if score.kind == "method" else ""]
-
-
-def _ceiling_cells(result: EnvResult, *, full: bool) -> list[str]:
-    found = {part: ceiling(result, part) for part in PARTS}
-    cells = ["ceiling", *_rank_cells(found, full=full), ""]
-    if any(score.exact for score in result.scores):
-        cells.append("1.00")
-    return [*cells, ""]
 
 
 def _rank_cells(rank: Mapping[str, Estimate], *, full: bool) -> list[str]:
@@ -183,18 +170,9 @@ def _measure_columns() -> list[str]:
     return ["score of turns", *(f">{name}" for name in _MEASURES.values())]
 
 
-def _measure_cells(result: EnvResult, score: Scored, *, full: bool) -> list[str]:
-    return [
-        score.name,
-        *(_measured(score.measures.get(name), name, full=full) for name in _MEASURES),
-    ]
-
-
-def _measure_ceilings(result: EnvResult, *, full: bool) -> list[str]:
-    return [
-        "ceiling",
-        *(_measured(result.ceilings.get(name), name, full=full) for name in _MEASURES),
-    ]
+def _measure_cells(result: EnvResult, score: Scored | None, *, full: bool) -> list[str]:
+    name, found = ("ceiling", result.ceilings) if score is None else (score.name, score.measures)
+    return [name, *(_measured(found.get(key), key, full=full) for key in _MEASURES)]
 
 
 def _measured(estimate: Estimate | None, name: str, *, full: bool) -> str:
@@ -205,9 +183,7 @@ def _measured(estimate: Estimate | None, name: str, *, full: bool) -> str:
         estimate = replace(estimate, low=math.nan)
     if name in ("order", "leakage"):
         return _percent(estimate)
-    per = 1000 if name == "signal" else 1
-    low, value, high = (per * x for x in (estimate.low, estimate.value, estimate.high))
-    return _interval(Estimate(value, low, high, estimate.n))
+    return _interval(estimate, 1000 if name == "signal" else 1)
 
 
 def ordered_scores(result: EnvResult) -> list[Scored]:
@@ -224,20 +200,15 @@ def ordered_scores(result: EnvResult) -> list[Scored]:
     return [*sorted(kinds["method"], key=place), *kinds["baseline"], *kinds["reference"]]
 
 
-def _interval(estimate: Estimate) -> str:
-    if math.isnan(estimate.value):
+def _interval(e: Estimate, scale: float = 1, digits: int = 2, unit: str = "") -> str:
+    if math.isnan(e.value):
         return "-"
-    if math.isnan(estimate.low):
-        return f"{estimate.value:.2f}"
-    return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+    value, low, high = (f"{scale * x:.{digits}f}" for x in (e.value, e.low, e.high))
+    return f"{value}{unit}" if math.isnan(e.low) else f"{value}{unit} [{low}, {high}]"
 
 
 def _percent(estimate: Estimate) -> str:
-    if math.isnan(estimate.value):
-        return "-"
-    if math.isnan(estimate.low):
-        return f"{100 * estimate.value:.0f} %"
-    return f"{100 * estimate.value:.0f} % [{100 * estimate.low:.0f}, {100 * estimate.high:.0f}]"
+    return _interval(estimate, 100, 0, " %")
 
 
 def _root(value: float) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 from creditrl.bench.exact_mdps import MDPS
 from creditrl.bench.exact_oracles import ORACLES
+from creditrl.bench.markdown import table_lines
 
 __all__ = ["FORMAT", "MEASURES", "Shown", "cell", "exact_page"]
 
@@ -80,7 +81,7 @@ def exact_page(data: Mapping[str, Any]) -> str:
             (_code(name), *(cell(measure, found[name, task][measure]) for task in _TASKS))
             for name in names
         ]
-        lines += [f"## {shown.title}", "", *_table(("credit", *_TASKS), rows), ""]
+        lines += [f"## {shown.title}", "", *table_lines(("credit", *_TASKS), rows), ""]
     noise = {key: row["noise"] for key, row in found.items()}
     oracles = [oracle for oracle in ORACLES if oracle.name in names]
     if oracles and "grpo" in names:
@@ -90,7 +91,7 @@ def exact_page(data: Mapping[str, Any]) -> str:
             mine = (oracle.name for oracle in oracles if oracle.method == method)
             rows += [(name, *_over(noise, name, "grpo")) for name in mine]
         lines += ["## What an exact part is worth", "", _ORACLES, ""]
-        lines += [*_table(("noise over GRPO's", *_TASKS), rows), ""]
+        lines += [*table_lines(("noise over GRPO's", *_TASKS), rows), ""]
         if {"pg", "spa"} <= {*names}:
             lines += [_WHY, ""]
         if "hisr" in names:
@@ -102,7 +103,7 @@ def exact_page(data: Mapping[str, Any]) -> str:
             "The noise of `branch` over that of `vine`, continuations counted; `branch` is "
             "unbiased on all five (tested).",
             "",
-            *_table(
+            *table_lines(
                 ("noise", *_TASKS), [("`branch` over `vine`", *_over(noise, "branch", "vine"))]
             ),
             "",
@@ -116,7 +117,7 @@ def exact_page(data: Mapping[str, Any]) -> str:
         (row["case"], _code(row["credit"]), _numbers(row["published"]), _numbers(row["ours"]))
         for row in data["published"]
     ]
-    lines += _table(("case", "credit", "published", "here"), published)
+    lines += table_lines(("case", "credit", "published", "here"), published)
     for name, why in data["unscored"].items():
         lines += ["", f"`{name}` scores nothing here: {why}"]
     return "\n".join(lines) + "\n"
@@ -133,8 +134,3 @@ def _code(name: str) -> str:
 
 def _numbers(values: Sequence[float]) -> str:
     return " / ".join(f"{value:.3f}".rstrip("0").rstrip(".") for value in values)
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    return lines + ["| " + " | ".join(row) + " |" for row in rows]

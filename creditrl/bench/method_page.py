@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from creditrl.bench.markdown import table_lines
 from creditrl.bench.method_tasks import task_sets
 from creditrl.files import write_atomic
 from creditrl.trainers.methods.base import list_methods
@@ -134,7 +135,7 @@ def _rows(data: Mapping[str, Any], setting: str, measure: str) -> list[Mapping[s
 
 def _results(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ratios = sorted(rows, key=lambda row: -row["end"]["value"])
-    return _table(
+    return table_lines(
         (
             *("method", "seeds", "start", "end", "gain, points", "over seeds, sd"),
             "area under the curve",
@@ -174,7 +175,7 @@ def _gain(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _ablations(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[str]:
     words = data["plan"]["ablation_words"]
-    return _table(
+    return table_lines(
         ("method", "changed", "measure", "seeds", "end", "difference, points"),
         [
             (
@@ -205,7 +206,7 @@ def _tuning(data: Mapping[str, Any]) -> list[str]:
                 shown or "the shared setting",
             )
         )
-    return _table(("method", "settings", "runs", "turns", "CPU seconds", "best setting"), rows)
+    return table_lines(("method", "settings", "runs", "turns", "CPU seconds", "best setting"), rows)
 
 
 def _cost(data: Mapping[str, Any]) -> list[str]:
@@ -230,7 +231,7 @@ def _cost(data: Mapping[str, Any]) -> list[str]:
         "CPU seconds, mean over seeds. Training is exploration and updates; the rest of a run is "
         "start-up and evaluations.",
         "",
-        *_table(
+        *table_lines(
             (
                 *("method", "turns", "updates", "whole run", "training", "of it exploration"),
                 *("fitting models", "scoring", "policy updates", "share of models"),
@@ -306,11 +307,6 @@ def _dots(data: Mapping[str, Any], kind: str) -> list[RatioDot]:
 
 
 # -- cells ----------------------------------------------------------------------------------------
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    return lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
 
 
 def _percent(value: float | None) -> str:

@@ -27,8 +27,8 @@ from creditrl.agents.chat import ChatAgent
 from creditrl.agents.reply_queue import ReplyQueue, Schedule
 from creditrl.agents.rollout import EpisodeStart, run_episodes, stream_episodes
 from creditrl.agents.vllm_engine import LocalEngine, find_vllm
+from creditrl.bench.scale_figures import environment
 from creditrl.door.plain import PlainHandler, PlainServer
-from creditrl.envs.register import environment_id
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.trainers.collect.ahead import AheadCollector
 from creditrl.trainers.collect.base import CollectContext, Collector
@@ -51,7 +51,6 @@ __all__ = [
     "to_json",
 ]
 
-ENV = "VisualSokoban"
 _NORMAL_95 = 1.6448536269514722
 """95th percentile of the standard normal distribution."""
 SIDES: tuple[Schedule, ...] = ("lockstep", "free")
@@ -191,7 +190,7 @@ def measure_model(
     for schedule in SIDES:
         for name, count in (("batch", copies), ("row", episodes)):
             model = SimulatedModel(lengths, copies, token_seconds)
-            with _environment(copies, turns) as venv:
+            with environment(copies, turns) as venv:
                 found[name][schedule] = _played(venv, model, schedule, count, token_seconds)
             model.end()
     return found
@@ -252,15 +251,6 @@ def _ignored(copy: int, trajectory: Trajectory) -> None:
     """Ignore an episode that only had to be played."""
 
 
-@contextlib.contextmanager
-def _environment(copies: int, turns: int) -> Iterator[TextVectorEnv]:
-    import gymnasium as gym
-
-    made: Any = gym.make_vec(environment_id(ENV), num_envs=copies, max_turns=turns)
-    with contextlib.closing(made):
-        yield made.unwrapped
-
-
 # -- collections and updates ----
 
 
@@ -313,12 +303,12 @@ def measure_loops(
             stack.callback(model.end)
             watched = WatchedAgent(model, Stopwatch())
 
-            def environment(number: int, size: int, *, stack: Any = stack) -> TextVectorEnv:
-                made: TextVectorEnv = stack.enter_context(_environment(number, turns))
+            def opened(number: int, size: int, *, stack: Any = stack) -> TextVectorEnv:
+                made: TextVectorEnv = stack.enter_context(environment(number, turns))
                 return made
 
             context = CollectContext(
-                environment=environment,
+                environment=opened,
                 agent=watched,
                 form=get_form("plain"),
                 seed=0,
@@ -423,23 +413,14 @@ def measure_endpoint(
     The episodes are different ones, all of which can be in progress at once; ``latency`` is in
     seconds.
     """
-    import gymnasium as gym
-
     seconds: dict[str, float] = {}
     chains: dict[int, float] = {}
     with _serving(latency) as url:
         for schedule in SIDES:
             agent = _NotedAgent("simulated", base_url=url, concurrency=concurrency, cache=False)
-            made: Any = gym.make_vec(environment_id(ENV), num_envs=episodes, max_turns=turns)
-            with contextlib.closing(made), contextlib.closing(agent):
+            with environment(episodes, turns) as venv, contextlib.closing(agent):
                 begin = time.perf_counter()
-                evaluate(
-                    made.unwrapped,
-                    agent,
-                    "plain",
-                    tasks=range(episodes),
-                    schedule=schedule,
-                )
+                evaluate(venv, agent, "plain", tasks=range(episodes), schedule=schedule)
                 seconds[schedule] = time.perf_counter() - begin
             chains = agent.chains or chains
     return EndpointFigures(
@@ -505,7 +486,7 @@ def measure_vllm(
     from creditrl.trainers.models.policy import Policy
     from creditrl.trainers.models.tokenizer import build_tokenizer
 
-    with _environment(copies, turns) as venv, tempfile.TemporaryDirectory() as folder:
+    with environment(copies, turns) as venv, tempfile.TemporaryDirectory() as folder:
         observation, _ = venv.reset(seed=0)
         # One token of the vocabulary ends a reply, so replies have about a hundred, widely spread.
         words = " ".join(f"w{number}" for number in range(64))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from creditrl.bench.markdown import table_lines
 from creditrl.bench.scale import RESOURCES
 
 __all__ = ["RAY_MISSING", "Rows", "answer", "page", "tables"]
@@ -294,10 +295,4 @@ def _missing(found: Mapping[str, Any]) -> list[str]:
 
 
 def _markdown(rows: Rows) -> list[str]:
-    _, head, body = rows
-    return [
-        "| " + " | ".join(head) + " |",
-        "|---|" + "---:|" * (len(head) - 1),
-        *("| " + " | ".join(row) + " |" for row in body),
-        "",
-    ]
+    return [*table_lines(*rows[1:], numbers=True), ""]

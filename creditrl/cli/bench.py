@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from importlib import import_module, metadata
@@ -14,20 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from creditrl._origin import install_command
 from creditrl.cli.options import (
+    end_line,
+    live_line,
     new_file,
     parse_env_command,
     require_least,
     short_name,
     show_commands,
+    show_json,
+    unknown_name,
 )
 from creditrl.console import console, next_step, table, wrote
 from creditrl.envs.tasks import SPLITS
-from creditrl.errors import (
-    ConfigError,
-    UnknownNameError,
-    did_you_mean,
-    require_extra,
-)
+from creditrl.errors import ConfigError, require_extra
 from creditrl.flags import override
 
 if TYPE_CHECKING:
@@ -125,9 +122,7 @@ def run(argv: list[str]) -> int:
     name, *rest = argv
     known = [usage.split()[0] for usage in _COMMANDS]
     if name not in known:
-        raise UnknownNameError(
-            f"No bench named {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}."
-        )
+        raise unknown_name(f"No bench named {name!r}", name, known)
     if name in here:
         return here[name](rest)
     # Each of the others has its own file, imported on demand.
@@ -152,14 +147,11 @@ def _envs(argv: list[str]) -> int:
         contests = {env: [replace(c, target=None) for c in some] for env, some in contests.items()}
 
     def told(number: int, contest: Contest, side: Side) -> None:
-        if sys.stderr.isatty():
-            line = f"round {number + 1}/{options.rounds}: {contest.name} ({side})"
-            print(f"\r{line:<60}", end="", file=sys.stderr, flush=True)
+        live_line(f"round {number + 1}/{options.rounds}: {contest.name} ({side})")
 
     with one_core():
         figures = {env: run_rounds(some, options.rounds, told) for env, some in contests.items()}
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+    end_line()
     out = console()
     where = machine()
     print(f"{where['cpu']}, one core, Python {where['python']}, NumPy {where['numpy']}.")
@@ -174,14 +166,8 @@ def _envs(argv: list[str]) -> int:
                 f"{bench.reference} is not installed, so only ours was measured for {bench.env}. "
                 "In an environment of its own: " + (bench.how or install_command(bench.extra))
             )
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        content = report_json(contests, figures, options.rounds, notes)
-        path.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
-        wrote(path)
-        next_step(f"python -m json.tool {shlex.quote(str(path))}")
-    else:
-        next_step("creditrl bench envs --json bench.json")
+    content = report_json(contests, figures, options.rounds, notes)
+    show_json(content, path, "creditrl bench envs --json bench.json")
     return 0
 
 
@@ -198,10 +184,7 @@ def _conformance(argv: list[str]) -> int:
         raise ConfigError(f"Missing environment: expected `{prog}`; known: {', '.join(by_name)}.")
     bench = by_name.get(argv[0].lower())
     if bench is None:
-        raise UnknownNameError(
-            f"Nothing to compare {argv[0]!r} with.{did_you_mean(argv[0].lower(), by_name)} "
-            f"Known: {', '.join(by_name)}."
-        )
+        raise unknown_name(f"Nothing to compare {argv[0]!r} with", argv[0].lower(), by_name)
     if isinstance(bench, OwnConformance):
         return _own_conformance(bench, argv[1:])
     options = override(BenchConformanceOptions(), argv[1:], f"creditrl bench conformance {argv[0]}")
@@ -340,13 +323,7 @@ def _search(argv: list[str]) -> int:
     where = machine()
     print(f"{where['cpu']}, one core, Python {where['python']}, NumPy {where['numpy']}. CPU time.")
     console().print(search_table(figures))
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(search_json(figures), indent=2) + "\n", "utf-8")
-        wrote(path)
-        next_step(f"python -m json.tool {shlex.quote(str(path))}")
-    else:
-        next_step("creditrl bench search --json search.json")
+    show_json(search_json(figures), path, "creditrl bench search --json search.json")
     return 0
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from creditrl.cli.options import new_file
+from creditrl.cli.options import new_file, unknown_name
 from creditrl.console import console, next_step, table, wrote
-from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
+from creditrl.errors import ConfigError
 from creditrl.files import write_atomic
 from creditrl.flags import override
 
@@ -46,9 +46,7 @@ def bench_baselines(argv: list[str]) -> int:
     known = list(baselines.listings())
     for env in options.envs:
         if env not in known:
-            raise UnknownNameError(
-                f"No baseline for {env!r}.{did_you_mean(env, known)} Known: {', '.join(known)}."
-            )
+            raise unknown_name(f"No baseline for {env!r}", env, known)
     if options.tiny and options.page is not None:
         raise ConfigError("--tiny measures next to nothing: leave --page out.")
     path = new_file(options.json)

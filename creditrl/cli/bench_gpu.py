@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from creditrl.cli.options import new_file, require_least, require_training
+from creditrl.cli.options import (
+    end_line,
+    live_line,
+    new_file,
+    require_least,
+    require_training,
+)
 from creditrl.console import console, next_step, say, table, wrote
 from creditrl.errors import ConfigError, require_one_of
 from creditrl.files import write_atomic
@@ -73,9 +78,8 @@ def bench_gpu(argv: Sequence[str]) -> int:
         seed=options.seed,
         end=math.inf if options.tiny else time.monotonic() + 60 * options.minutes,
     )
-    content = {"options": asdict(options), **run_gpu_bench(bench, options.sections, _told)}
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+    content = {"options": asdict(options), **run_gpu_bench(bench, options.sections, live_line)}
+    end_line()
     shown = table("section", ">s", ">checks", ">hold")
     for name, found in content["sections"].items():
         checks = found.get("checks", ())
@@ -101,8 +105,3 @@ def bench_gpu(argv: Sequence[str]) -> int:
     wrote(*filter(None, (path, page)))
     next_step("creditrl doctor" if broken else "creditrl train @quickstart")
     return int(bool(broken))
-
-
-def _told(line: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{line:<70}", end="", file=sys.stderr, flush=True)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from creditrl.bench.markdown import table_lines
 from creditrl.cli.options import new_file, require_least
 from creditrl.console import console, next_step, table, wrote
 from creditrl.errors import ConfigError, MissingExtraError
@@ -212,9 +213,7 @@ def _write_page(path: Path, found: Mapping[str, Any], learned: str) -> None:
         "longest. A free copy asks again as soon as its own reply arrives. Both sides play the "
         "same episodes in one run.",
         "",
-        "| " + " | ".join(_COLUMNS) + " |",
-        "|---|" + "---:|" * (len(_COLUMNS) - 1),
-        *("| " + " | ".join(row) + " |" for row in _rows(found)),
+        *table_lines(_COLUMNS, _rows(found), numbers=True),
         "",
         "Simulated model: reply lengths are log-normal (median 60, 95th percentile 400 tokens), "
         f"20 us per token and slot, {options['copies']} slots and copies, {options['turns']} "
@@ -235,9 +234,7 @@ def _write_page(path: Path, found: Mapping[str, Any], learned: str) -> None:
         f"simulated model, {options['copies']} episodes of {min(options['turns'], 8)} turns an "
         f"update, {loops['updates']} updates; the first one waits for its episodes.",
         "",
-        "| " + " | ".join(_LOOP_COLUMNS) + " |",
-        "|---|" + "---:|" * (len(_LOOP_COLUMNS) - 1),
-        *("| " + " | ".join(row) + " |" for row in _loop_rows(found)),
+        *table_lines(_LOOP_COLUMNS, _loop_rows(found), numbers=True),
         "",
     ]
     if learned:

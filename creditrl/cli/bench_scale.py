@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from creditrl.cli.options import new_file, require_least
+from creditrl.cli.options import new_file, require_least, unknown_name
 from creditrl.console import console, next_step, table, wrote
 from creditrl.envs.register import DEFAULT_ENV
-from creditrl.errors import ConfigError, UnknownNameError, did_you_mean, require_extra
+from creditrl.errors import ConfigError, require_extra
 from creditrl.files import write_atomic
 from creditrl.flags import override
 from creditrl.results import write_results
@@ -79,10 +79,7 @@ def bench_scale(argv: list[str]) -> int:
 
     known = [bench.env for bench in env_benches()]
     if options.env not in known:
-        raise UnknownNameError(
-            f"No environment named {options.env!r}.{did_you_mean(options.env, known)} "
-            f"Known: {', '.join(known)}."
-        )
+        raise unknown_name(f"No environment named {options.env!r}", options.env, known)
     tiny = options.tiny
     if tiny:
         options = replace(options, engines=4, copies=64, turns=4, shards=4, gpus=4)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from creditrl.cli.options import new_file, show_page
+from creditrl.cli.options import new_file, show_page, unknown_name
 from creditrl.console import next_step
 from creditrl.envs.register import DEFAULT_ENV
-from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
+from creditrl.errors import ConfigError
 from creditrl.flags import override
 
 __all__ = ["bench_small"]
@@ -43,10 +43,7 @@ def bench_small(argv: list[str]) -> int:
     more = argv[cut + 1 :]
     for env in options.envs:
         if env not in small.RECIPES:
-            raise UnknownNameError(
-                f"No small recipe for {env!r}.{did_you_mean(env, small.RECIPES)} "
-                f"Known: {', '.join(small.RECIPES)}."
-            )
+            raise unknown_name(f"No small recipe for {env!r}", env, small.RECIPES)
     if not options.seeds:
         raise ConfigError("--seeds is empty: expected at least one seed, e.g. --seeds 0.")
     out = new_file(options.out, "--out")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from creditrl.cli.options import new_file, require_least, require_training
-from creditrl.console import console, next_step, wrote
+from creditrl.cli.options import (
+    end_line,
+    live_line,
+    new_file,
+    require_least,
+    require_training,
+    show_json,
+)
+from creditrl.console import console
 from creditrl.errors import ConfigError, require_one_of
-from creditrl.files import write_atomic
 from creditrl.flags import override
 
 __all__ = ["bench_train"]
@@ -101,10 +104,9 @@ def bench_train(argv: Sequence[str]) -> int:
             f"To have it: {missing[options.sides[0]].partition(': ')[2]}"
         )
     figures = train.run_train_bench(
-        works, sides=sides, jobs=options.jobs or JOBS, rounds=options.rounds, told=_told
+        works, sides=sides, jobs=options.jobs or JOBS, rounds=options.rounds, told=live_line
     )
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+    end_line()
     where = machine()
     device = where["cpu"] if options.device == "cpu" else torch.cuda.get_device_name()
     versions = ", ".join(f"{name} {v}" for name, v in sorted(figures[0].versions.items()))
@@ -121,17 +123,6 @@ def bench_train(argv: Sequence[str]) -> int:
     for side in options.sides or SIDES:
         if side in missing:
             print(missing[side])
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        content = train.report_json(figures, options.rounds)
-        write_atomic(path, json.dumps(content, indent=1) + "\n")
-        wrote(path)
-        next_step(f"python -m json.tool {shlex.quote(str(path))}")
-    else:
-        next_step("creditrl bench train --json train.json")
+    content = train.report_json(figures, options.rounds)
+    show_json(content, path, "creditrl bench train --json train.json", indent=1)
     return int(failed)
-
-
-def _told(line: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{line:<70}", end="", file=sys.stderr, flush=True)

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from creditrl.cli.fetch import Order, get_archive, get_file, has_record
-from creditrl.cli.options import show_commands
+from creditrl.cli.options import show_commands, unknown_name
 from creditrl.console import console, next_step, say, table
 from creditrl.envs.data import Archive, OfficialData, PlainFile
 from creditrl.envs.record import load
 from creditrl.envs.register import known_records
 from creditrl.envs.tasks import meant_folder
-from creditrl.errors import ConfigError, DataError, UnknownNameError, did_you_mean
+from creditrl.errors import ConfigError, DataError
 from creditrl.flags import override
 from creditrl.progress import Progress, bytes_text
 
@@ -88,9 +88,7 @@ def run(argv: list[str]) -> int:
 
         return import_run(rest)
     actions = [usage.split()[0] for usage in _COMMANDS]
-    raise UnknownNameError(
-        f"No data command {action!r}.{did_you_mean(action, actions)} Known: {', '.join(actions)}."
-    )
+    raise unknown_name(f"No data command {action!r}", action, actions)
 
 
 def _ls(options: ListOptions) -> int:
@@ -132,10 +130,7 @@ def _get(name: str, options: GetOptions, command: str) -> int:
     by_name = {key: data for data in official_data() for key in (data.env.lower(), data.home)}
     data = by_name.get(name.lower())
     if data is None:
-        raise UnknownNameError(
-            f"No official data named {name!r}.{did_you_mean(name.lower(), by_name)} "
-            f"Known: {', '.join(by_name)}."
-        )
+        raise unknown_name(f"No official data named {name!r}", name.lower(), by_name)
     if options.folder is not None:
         _refuse_part(data, data.folder(options.folder))
     if data.releases:
@@ -175,10 +170,7 @@ def _fetch(data: OfficialData, options: GetOptions, command: str) -> int:
     release = options.release or next(iter(data.releases))
     parts = data.releases.get(release)
     if parts is None:
-        raise UnknownNameError(
-            f"No release {release!r} of {data.env}'s data.{did_you_mean(release, data.releases)} "
-            f"Known: {', '.join(data.releases)}."
-        )
+        raise unknown_name(f"No release {release!r} of {data.env}'s data", release, data.releases)
     if options.zips is not None and options.base_url is not None:
         raise ConfigError("--zips and --base-url: the files come from one of them.")
     archives = [part for part in parts if isinstance(part, Archive)]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-from collections.abc import Mapping, Sequence
+import json
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import gymnasium as gym
 
-from creditrl.console import wrote
+from creditrl.console import next_step, wrote
 from creditrl.envs.base import TextEnv
 from creditrl.envs.register import environment_class, environment_id, short_name
 from creditrl.envs.tasks import TaskSet
@@ -19,6 +22,7 @@ from creditrl.errors import (
     ConfigError,
     MissingExtraError,
     RunFolderError,
+    UnknownNameError,
     did_you_mean,
 )
 from creditrl.files import write_atomic
@@ -28,14 +32,18 @@ from creditrl.trust import plugins_line
 
 __all__ = [
     "EnvRequest",
+    "end_line",
+    "live_line",
     "new_file",
     "parse_env_command",
     "require_least",
     "require_training",
     "short_name",
+    "show_json",
     "show_commands",
     "show_page",
     "show_plugins_left",
+    "unknown_name",
 ]
 
 CommandT = TypeVar("CommandT")
@@ -152,6 +160,12 @@ def show_commands(prog: str, commands: Mapping[str, str]) -> None:
     print(f"\n`{prog} {next(iter(commands)).split()[0]} --help` lists the options of one.")
 
 
+def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownNameError:
+    """Return the error for a name that is not among the known ones."""
+    names = list(known)
+    return UnknownNameError(f"{what}.{did_you_mean(name, names)} Known: {', '.join(names)}.")
+
+
 def new_file(name: str | None, flag: str = "--json") -> Path | None:
     """Return the file that a flag names, or None.
 
@@ -185,6 +199,30 @@ def show_page(page: str, out: Path | None) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(out, page)
     wrote(out)
+
+
+def show_json(content: Any, path: Path | None, otherwise: str, indent: int = 2) -> None:
+    """Write results to a file, and name the next command: the one that shows them.
+
+    Without a file it is ``otherwise``, which names one.
+    """
+    if path is None:
+        next_step(otherwise)
+        return
+    show_page(json.dumps(content, indent=indent) + "\n", path)
+    next_step(f"python -m json.tool {shlex.quote(str(path))}")
+
+
+def live_line(line: str) -> None:
+    """Show what is under way, in place of the last such line; only on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r{line:<70}", end="", file=sys.stderr, flush=True)
+
+
+def end_line() -> None:
+    """Leave the last :func:`live_line` as it is."""
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
 
 
 def require_training() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from creditrl.bench.markdown import table_lines
 from creditrl.cli.options import require_training
 from creditrl.console import console, next_step, table, wrote
 from creditrl.envs.register import environment_class, environment_id
@@ -338,9 +339,7 @@ def _show(names: Sequence[str], rows: Sequence[_Row], where: str) -> None:
 
 def _write(folder: Path, names: Sequence[str], rows: Sequence[_Row]) -> tuple[Path, Path]:
     """Write ``table.csv`` and ``table.md``; returns their paths."""
-    head = [*names, *_COLUMNS]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(_texts(row)) + " |" for row in rows]
+    lines = table_lines([*names, *_COLUMNS], map(_texts, rows))
     markdown = folder / "table.md"
     write_atomic(markdown, "\n".join(lines) + "\n")
     text = io.StringIO()
