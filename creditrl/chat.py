@@ -524,8 +524,7 @@ class ChatClient:
             headers=headers,
             timeout=httpx.Timeout(settings.timeout, pool=None),
             limits=httpx.Limits(
-                max_connections=settings.concurrency,
-                max_keepalive_connections=settings.concurrency,
+                max_connections=settings.concurrency, max_keepalive_connections=settings.concurrency
             ),
             # Reading the certificates takes a third of a second, and http does not need them.
             verify=settings.base_url.startswith("https"),
@@ -589,12 +588,7 @@ class ChatClient:
             await asyncio.sleep(max(wait, outcome.wait))
 
     async def _try(
-        self,
-        http: httpx.AsyncClient,
-        content: bytes | None,
-        url: str,
-        read: _Read,
-        patient: bool,
+        self, http: httpx.AsyncClient, content: bytes | None, url: str, read: _Read, patient: bool
     ) -> ChatAnswer | _Failure:
         import httpx
 

@@ -62,9 +62,7 @@ def save_film(
 
 
 def save_gif(
-    frames: Sequence[NDArray[np.uint8]],
-    path: Path,
-    seconds_per_frame: float = SECONDS_PER_FRAME,
+    frames: Sequence[NDArray[np.uint8]], path: Path, seconds_per_frame: float = SECONDS_PER_FRAME
 ) -> Path:
     """Write pictures, uint8 [H, W, 3], as a GIF that loops; smaller ones are centred on white.
 

@@ -62,11 +62,7 @@ def override(config: T, argv: Sequence[str], prog: str) -> T:
     arguments = _Names(config).check(argv, prog)
     told, helped = io.StringIO(), _Shown()
     try:
-        with (
-            contextlib.redirect_stderr(told),
-            contextlib.redirect_stdout(helped),
-            _joined_lines(),
-        ):
+        with contextlib.redirect_stderr(told), contextlib.redirect_stdout(helped), _joined_lines():
             return tyro.cli(
                 type(config),
                 default=config,

@@ -82,11 +82,7 @@ def _plain(value: Any) -> Any:
 
 # Text is written unescaped: UTF-8 is shorter than escapes, and faster.
 _ENCODE = json.JSONEncoder(
-    ensure_ascii=False,
-    allow_nan=False,
-    check_circular=False,
-    separators=(",", ":"),
-    default=_plain,
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"), default=_plain
 ).encode
 
 

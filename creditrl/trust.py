@@ -21,14 +21,7 @@ from creditrl.errors import ConfigError
 from creditrl.files import sha256_of
 from creditrl.plugins import FLAG
 
-__all__ = [
-    "flags_given",
-    "links_out",
-    "plugins_line",
-    "reaching",
-    "require_trust",
-    "take_trust",
-]
+__all__ = ["flags_given", "links_out", "plugins_line", "reaching", "require_trust", "take_trust"]
 
 TRUST = "--trust"
 

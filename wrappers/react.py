@@ -12,13 +12,7 @@ from creditrl.envs.base import object_column
 from creditrl.envs.spaces import UnicodeText, action_text, clean_text
 from creditrl.errors import WrapperError
 from creditrl.types import IntArray
-from creditrl.wrappers.base import (
-    TextWrapper,
-    VectorTextWrapper,
-    WrapperHooks,
-    below,
-    copies_of,
-)
+from creditrl.wrappers.base import TextWrapper, VectorTextWrapper, WrapperHooks, below, copies_of
 
 __all__ = ["ReActAction", "VectorReActAction"]
 

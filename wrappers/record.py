@@ -58,11 +58,7 @@ class _RecordTrajectory(WrapperHooks):
     kind: ClassVar[str] = "RecordTrajectory"
 
     def __init__(
-        self,
-        env: Any,
-        writer: Writer | None = None,
-        keep: bool = True,
-        label: str = "episode",
+        self, env: Any, writer: Writer | None = None, keep: bool = True, label: str = "episode"
     ) -> None:
         inner = env.unwrapped
         if not isinstance(inner, (TextEnv, TextVectorEnv)):

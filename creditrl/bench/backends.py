@@ -55,11 +55,7 @@ class BackendRun:
 
 
 def compare_backends(
-    folder: Path,
-    *,
-    updates: int = 150,
-    levels: int = 256,
-    seed: int = 0,
+    folder: Path, *, updates: int = 150, levels: int = 256, seed: int = 0
 ) -> list[BackendRun]:
     """Train once with each backend, in a run folder of its own, and return the results.
 

@@ -20,14 +20,7 @@ from creditrl.bench.credit_result import EnvResult
 from creditrl.bench.credit_settings import CreditBench, Setting, method_names, setting_of, tiny
 from creditrl.progress import Progress
 
-__all__ = [
-    "CreditBench",
-    "EnvResult",
-    "Setting",
-    "run_credit_bench",
-    "setting_of",
-    "tiny",
-]
+__all__ = ["CreditBench", "EnvResult", "Setting", "run_credit_bench", "setting_of", "tiny"]
 
 
 def run_credit_bench(

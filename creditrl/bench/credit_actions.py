@@ -159,9 +159,7 @@ def _replies(agent: TransformersAgent, turn: Turn, texts: Sequence[str]) -> list
 
 
 def starts_of_choices(
-    choices: Sequence[Choice],
-    chosen: Sequence[tuple[int, int]],
-    places: Sequence[Sequence[Place]],
+    choices: Sequence[Choice], chosen: Sequence[tuple[int, int]], places: Sequence[Sequence[Place]]
 ) -> list[Start]:
     """Return where and how each choice is made.
 

@@ -27,13 +27,7 @@ from creditrl.bench.credit_actions import (
 )
 from creditrl.bench.credit_files import block_lines, claim, read_blocks, write_credits
 from creditrl.bench.credit_methods import Credits, credits_of
-from creditrl.bench.credit_places import (
-    Start,
-    collect_places,
-    continuations,
-    distances,
-    starts_of,
-)
+from creditrl.bench.credit_places import Start, collect_places, continuations, distances, starts_of
 from creditrl.bench.credit_result import EnvResult, Measured, result_of
 from creditrl.bench.credit_scores import reply_turn, score_functions
 from creditrl.bench.credit_settings import PROG, CreditBench, Setting, bench_method

@@ -55,10 +55,7 @@ def block_lines(
 
 
 def read_blocks(
-    path: Path,
-    blocks: Sequence[Sequence[Start]],
-    chosen: Sequence[tuple[int, int]],
-    rollouts: int,
+    path: Path, blocks: Sequence[Sequence[Start]], chosen: Sequence[tuple[int, int]], rollouts: int
 ) -> list[BoolArray]:
     """Return the complete blocks on disk, and truncate the file after them."""
     rows = read_lines(path)

@@ -17,14 +17,7 @@ from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import DataError
 from creditrl.types import BoolArray, FloatArray, Prompt, Reply, Trajectory
 
-__all__ = [
-    "Start",
-    "collect_places",
-    "continuations",
-    "distances",
-    "play_on",
-    "starts_of",
-]
+__all__ = ["Start", "collect_places", "continuations", "distances", "play_on", "starts_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +91,7 @@ def starts_of(
 
 
 def continuations(
-    venv: TextVectorEnv,
-    agent: Agent,
-    form: PromptForm,
-    starts: Sequence[Start],
-    rollouts: int,
+    venv: TextVectorEnv, agent: Agent, form: PromptForm, starts: Sequence[Start], rollouts: int
 ) -> BoolArray:
     """Return whether each of ``rollouts`` continuations from each of K starts succeeds.
 

@@ -9,13 +9,7 @@ import numpy as np
 
 from creditrl.agents.intervals import Estimate
 from creditrl.bench.credit_actions import Choice
-from creditrl.bench.credit_compare import (
-    Candidate,
-    Scored,
-    clear_truths,
-    parts_of,
-    scores_of,
-)
+from creditrl.bench.credit_compare import Candidate, Scored, clear_truths, parts_of, scores_of
 from creditrl.bench.credit_methods import Credits
 from creditrl.bench.credit_settings import CreditBench, Setting
 from creditrl.bench.credit_truth import Truth, progress_of

@@ -290,11 +290,7 @@ def _playing_on(
     def environment(copies: int, group_size: int) -> TextVectorEnv:
         made.append(
             gym.make_vec(
-                ENV_ID,
-                num_envs=copies,
-                group_size=group_size,
-                only=mdp.name,
-                copies=rollout.groups,
+                ENV_ID, num_envs=copies, group_size=group_size, only=mdp.name, copies=rollout.groups
             )
         )
         venv: TextVectorEnv = made[-1].unwrapped

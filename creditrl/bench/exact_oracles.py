@@ -162,10 +162,7 @@ ORACLES: Sequence[Oracle] = (
 
 
 def oracle_credit(
-    oracle: Oracle,
-    episodes: Sequence[Trajectory],
-    truth: Turns,
-    exact: Exact,
+    oracle: Oracle, episodes: Sequence[Trajectory], truth: Turns, exact: Exact
 ) -> FloatArray:
     """Return the credit of each turn of one task's episodes, over tokens with an alternative.
 

@@ -46,10 +46,7 @@ def _recovery() -> list[Published]:
     first = 2  # the turns of the first episode that recovers
     case = "recovery, bad then recover"
     exact = solve(mdp, _uniform(mdp))
-    advantages = (
-        exact.advantage(mdp.start, "bad"),
-        exact.advantage(("mistake",), "recover"),
-    )
+    advantages = (exact.advantage(mdp.start, "bad"), exact.advantage(("mistake",), "recover"))
     rows = [Published(case, "exact advantage", (-0.25, 0.5), advantages)]
     for name, published, credit_N in (
         ("outcome on every turn", (1.0, 1.0), method_credit("pg", episodes, baseline="none")),

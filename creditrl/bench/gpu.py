@@ -49,9 +49,7 @@ SECTIONS = (
 
 
 def run_gpu_bench(
-    bench: GpuBench,
-    names: Sequence[str] = (),
-    told: Callable[[str], object] = lambda line: None,
+    bench: GpuBench, names: Sequence[str] = (), told: Callable[[str], object] = lambda line: None
 ) -> dict[str, Any]:
     """Return all results as plain values.
 

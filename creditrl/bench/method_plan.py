@@ -51,9 +51,7 @@ ABLATIONS: Mapping[str, Ablation] = {
     ),
     # Without its step groups it would be GRPO here, which is measured anyway.
     "gigpo": Ablation(
-        "undiscounted",
-        ("--method.gamma=1",),
-        "returns that are compared at a state not discounted",
+        "undiscounted", ("--method.gamma=1",), "returns that are compared at a state not discounted"
     ),
     "spa": Ablation(
         "mean-progress",

@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from creditrl.bench.method_curves import curves_of
-from creditrl.bench.method_plan import (
-    ABLATIONS,
-    RUNGS,
-    TEST_SPLIT,
-    TUNING_SPLIT,
-    BenchPlan,
-)
+from creditrl.bench.method_plan import ABLATIONS, RUNGS, TEST_SPLIT, TUNING_SPLIT, BenchPlan
 from creditrl.bench.method_space import Values, draw, to_flags
 from creditrl.bench.method_tasks import own_optimiser, recipe_of
 from creditrl.config import write_toml

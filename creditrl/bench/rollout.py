@@ -219,11 +219,7 @@ def _played(
 
 
 def _play(
-    venv: TextVectorEnv,
-    agent: Agent,
-    schedule: Schedule,
-    episodes: int,
-    began: Callable[[], None],
+    venv: TextVectorEnv, agent: Agent, schedule: Schedule, episodes: int, began: Callable[[], None]
 ) -> None:
     """Play episodes; in lock-step, in blocks of one per copy.
 
@@ -509,11 +505,7 @@ def measure_vllm(
 
 
 def _decoded(
-    venv: TextVectorEnv,
-    agent: Agent,
-    engine: _CountedEngine,
-    schedule: Schedule,
-    episodes: int,
+    venv: TextVectorEnv, agent: Agent, engine: _CountedEngine, schedule: Schedule, episodes: int
 ) -> Side:
     engine.running.clear()
     begin = time.perf_counter()

@@ -60,12 +60,7 @@ def _environments(found: Mapping[str, Any]) -> Rows:
     for name, one in found["costs"]["envs"].items():
         turn = one["step_us"] + one["fresh_us"] / options["turns"]
         rows.append(
-            (
-                name,
-                f"{one['step_us']:,.0f}",
-                f"{one['fresh_us']:,.0f}",
-                f"{rate * turn * 1e-6:.1f}",
-            )
+            (name, f"{one['step_us']:,.0f}", f"{one['fresh_us']:,.0f}", f"{rate * turn * 1e-6:.1f}")
         )
     title = f"Cores for {rate:,.0f} turns/s, the most that the engines decode"
     return title, ("environment", "step, us", "fresh episode, us", "cores"), rows
@@ -223,11 +218,7 @@ def _assumed(found: Mapping[str, Any]) -> Rows:
             "65,536 turns of 612 tokens, scored once before, 64 GPUs at 40 % of the peak",
             f"{options['update_seconds']:g}",
         ),
-        (
-            "GiB of weights (`--weights-gib`)",
-            "two bytes each",
-            f"{options['weights_gib']:g}",
-        ),
+        ("GiB of weights (`--weights-gib`)", "two bytes each", f"{options['weights_gib']:g}"),
         (
             "GiB/s between machines (`--network-gib`)",
             "100 Gb/s, less protocol overhead",
@@ -238,16 +229,8 @@ def _assumed(found: Mapping[str, Any]) -> Rows:
             "log-normal, median 60, 95th percentile 400, cut at 512",
             f"{found['mean_tokens']:.0f}",
         ),
-        (
-            "turns of an episode (`--turns`)",
-            "as in [rollouts](rollout.md)",
-            str(options["turns"]),
-        ),
-        (
-            "cores that step environments (`--shards`)",
-            "one per engine",
-            str(options["shards"]),
-        ),
+        ("turns of an episode (`--turns`)", "as in [rollouts](rollout.md)", str(options["turns"])),
+        ("cores that step environments (`--shards`)", "one per engine", str(options["shards"])),
         ("machines with engines", "up to 8 engines each", str(found["machines"])),
     ]
     return "Assumed", ("what", "where the default is from", "value"), rows

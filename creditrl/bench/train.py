@@ -53,12 +53,7 @@ WORDS = {
     "update": "update",
     "update_turns": "update, {turns} turns",
 }
-NAMES = {
-    "ours": "ours",
-    "ours_rows": "ours by turns",
-    "ours_vllm": "ours, vLLM",
-    "trl": "TRL",
-}
+NAMES = {"ours": "ours", "ours_rows": "ours by turns", "ours_vllm": "ours, vLLM", "trl": "TRL"}
 PACKAGES = {"trl": "trl", "ours_vllm": "vllm"}
 """Packages that a side needs beyond those for training."""
 

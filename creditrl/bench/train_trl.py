@@ -19,13 +19,7 @@ from typing import Any
 import torch
 
 from creditrl.agents.transformers import load_tokenizer
-from creditrl.bench.train_work import (
-    episodes,
-    model_folder,
-    observations,
-    prompt_ids,
-    read_work,
-)
+from creditrl.bench.train_work import episodes, model_folder, observations, prompt_ids, read_work
 from creditrl.errors import CreditRLError
 from creditrl.types import Trajectory
 

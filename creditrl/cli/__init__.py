@@ -53,11 +53,7 @@ COMMANDS: tuple[Command, ...] = (
         "creditrl.cli.evaluate",
     ),
     Command(
-        "train",
-        "train @quickstart",
-        "train an agent with a recipe",
-        "creditrl.cli.train",
-        "train",
+        "train", "train @quickstart", "train an agent with a recipe", "creditrl.cli.train", "train"
     ),
     Command(
         "sweep",

@@ -8,13 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from creditrl.cli.options import (
-    end_line,
-    live_line,
-    new_file,
-    require_least,
-    require_training,
-)
+from creditrl.cli.options import end_line, live_line, new_file, require_least, require_training
 from creditrl.console import console, next_step, say, table, wrote
 from creditrl.errors import ConfigError, require_one_of
 from creditrl.files import write_atomic

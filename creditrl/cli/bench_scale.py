@@ -65,14 +65,7 @@ def bench_scale(argv: list[str]) -> int:
     require_extra("torch", "train")
     from creditrl.bench.envs import env_benches
     from creditrl.bench.rollout import LogNormal
-    from creditrl.bench.scale import (
-        BROADCASTS,
-        MODEL,
-        Cluster,
-        reply_lengths,
-        saved_by,
-        update_of,
-    )
+    from creditrl.bench.scale import BROADCASTS, MODEL, Cluster, reply_lengths, saved_by, update_of
     from creditrl.bench.scale_costs import measure_costs
     from creditrl.bench.scale_page import RAY_MISSING, answer, page, tables
     from creditrl.measure import machine

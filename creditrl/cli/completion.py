@@ -16,11 +16,7 @@ from creditrl.flags import flag_helps, override
 
 __all__ = ["run"]
 
-_RC = {
-    "bash": "~/.bashrc",
-    "zsh": "~/.zshrc",
-    "fish": "~/.config/fish/config.fish",
-}
+_RC = {"bash": "~/.bashrc", "zsh": "~/.zshrc", "fish": "~/.config/fish/config.fish"}
 _LOAD = {
     "bash": 'eval "$(creditrl completion bash)"',
     "zsh": 'eval "$(creditrl completion zsh)"',

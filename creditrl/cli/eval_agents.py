@@ -19,10 +19,7 @@ _COPIES_OF_COMMAND = 8
 """Default number of copies for a command, each in its own process."""
 
 _CHAT = ("chat", "react", "reflexion")
-_NAMED = (
-    *("random", "first", "expert", "transformers", "vllm"),
-    *(*_CHAT, "command", "http"),
-)
+_NAMED = (*("random", "first", "expert", "transformers", "vllm"), *(*_CHAT, "command", "http"))
 _CALLABLE = "MODULE:NAME"
 _KNOWN = f"{', '.join(_NAMED)}, hf:PATH, MODULE:NAME, FILE.py:NAME"
 _OF_AGENTS = {

@@ -24,13 +24,7 @@ from creditrl.cli.eval_options import EvalOptions
 from creditrl.cli.options import EnvRequest, parse_env_command, short_name
 from creditrl.console import console, next_step, say, table, wrote
 from creditrl.envs.tasks import HELD_OUT
-from creditrl.errors import (
-    BudgetError,
-    ConfigError,
-    CreditRLError,
-    DataError,
-    RunFolderError,
-)
+from creditrl.errors import BudgetError, ConfigError, CreditRLError, DataError, RunFolderError
 from creditrl.files import write_atomic
 from creditrl.flags import override
 from creditrl.outside_json import read_json_file

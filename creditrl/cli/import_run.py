@@ -22,15 +22,7 @@ if TYPE_CHECKING:
     from creditrl.integrations.conversations import Difference
     from creditrl.types import Trajectory
 
-__all__ = [
-    "EnvPart",
-    "FormPart",
-    "ImportOptions",
-    "ImportedRun",
-    "MethodPart",
-    "SourcePart",
-    "run",
-]
+__all__ = ["EnvPart", "FormPart", "ImportOptions", "ImportedRun", "MethodPart", "SourcePart", "run"]
 
 _COMMAND = "creditrl data import"
 _USAGE = f"Expected `{_COMMAND} FILE --env ID --out RUN`."

@@ -290,9 +290,7 @@ def _episode_row(
     return row
 
 
-def _by_episode(
-    stored: CreditFile,
-) -> dict[str, dict[tuple[int, str], dict[int, float]]]:
+def _by_episode(stored: CreditFile) -> dict[str, dict[tuple[int, str], dict[int, float]]]:
     """Return credit by method, (update, episode) and turn."""
     found: dict[str, dict[tuple[int, str], dict[int, float]]] = {}
     for name, credit_N in stored.credit.items():

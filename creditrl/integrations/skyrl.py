@@ -71,10 +71,7 @@ def environment_class() -> Any:
             told = read_json(row)
             self._task, self._seed = told["task"], told["seed"]
             self.play = Play(
-                told["env"],
-                form=told["form"],
-                form_options=told["form_options"],
-                **told["options"],
+                told["env"], form=told["form"], form_options=told["form_options"], **told["options"]
             )
 
         def init(self, prompt: Any) -> Any:

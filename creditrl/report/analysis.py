@@ -28,14 +28,7 @@ from creditrl.report.context import (
     percent,
     when,
 )
-from creditrl.report.curves import (
-    Point,
-    best,
-    first_reach,
-    implicit_key,
-    points,
-    update_parts,
-)
+from creditrl.report.curves import Point, best, first_reach, implicit_key, points, update_parts
 from creditrl.report.document import Block, Heading, Paragraph, Table
 from creditrl.report.figures import Figure, Series
 from creditrl.report.inputs import Family, RunRecord
@@ -86,10 +79,7 @@ def _types(context: Context) -> list[Block]:
     types = list(dict.fromkeys(name for shares in found.values() for name in shares))
     shown = [family for family in context.families if found[family.name]]
     rows = tuple(
-        (
-            name,
-            *(percent(found[f.name][name]) if name in found[f.name] else NONE for f in shown),
-        )
+        (name, *(percent(found[f.name][name]) if name in found[f.name] else NONE for f in shown))
         for name in types
     )
     blocks.append(Table(("type", *(family.named() for family in shown)), rows))

@@ -13,13 +13,7 @@ from creditrl.report.document import Block, Heading, Paragraph, Table
 from creditrl.report.figures import Figure, Series
 from creditrl.report.inputs import Family, RunRecord
 from creditrl.report.segments import BINS, Cut, reward_shares, segment_stats
-from creditrl.report.states import (
-    Rollouts,
-    class_keys,
-    exploration,
-    rollouts,
-    success_per_rollout,
-)
+from creditrl.report.states import Rollouts, class_keys, exploration, rollouts, success_per_rollout
 from creditrl.runs import RunFolder
 from creditrl.types import FloatArray
 

@@ -125,9 +125,7 @@ def _equal(task: str, sides: Sequence[Sequence[Mapping[str, EpisodeResult]]]) ->
 
 
 def _table(
-    tasks: Sequence[str],
-    columns: Sequence[Sequence[Mapping[str, EpisodeResult]]],
-    measure: str,
+    tasks: Sequence[str], columns: Sequence[Sequence[Mapping[str, EpisodeResult]]], measure: str
 ) -> FloatArray:
     """Return [K, S]; the mean over a column's evaluations."""
     table = [

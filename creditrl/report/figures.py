@@ -17,16 +17,7 @@ SIZE = (9.0, 4.5)
 DPI = 110
 
 # Okabe and Ito's colour-blind-safe colours; markers and dashes differ as well.
-_COLOURS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#000000",
-    "#8C8C00",
-)
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C00")
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 _DASHES = ("-", "--", "-.", ":")
 

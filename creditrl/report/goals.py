@@ -13,9 +13,7 @@ from creditrl.report.document import Block, Heading, Paragraph, Table
 __all__ = ["deal_goal_tables", "goal_blocks"]
 
 
-def deal_goal_tables(
-    paths: Sequence[str],
-) -> tuple[list[tuple[str, GoalTable]], list[str]]:
+def deal_goal_tables(paths: Sequence[str]) -> tuple[list[tuple[str, GoalTable]], list[str]]:
     """Return (name and table of each file of ``creditrl eval --goal-table``, all other paths).
 
     Raises:

@@ -19,15 +19,7 @@ from creditrl.runs import RunFolder
 from creditrl.store import TrajectoryStore
 from creditrl.types import Trajectory
 
-__all__ = [
-    "MOMENTS",
-    "Family",
-    "RunRecord",
-    "families",
-    "load_run",
-    "load_runs",
-    "moment_name",
-]
+__all__ = ["MOMENTS", "Family", "RunRecord", "families", "load_run", "load_runs", "moment_name"]
 
 MOMENTS: dict[str, str] = {
     "before": "before training",

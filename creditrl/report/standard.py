@@ -7,14 +7,7 @@ import math
 from creditrl.agents.eval_result import EvalResult, Measures
 from creditrl.agents.intervals import Estimate
 from creditrl.report.compare import MEASURES, difference, pair, seed_spread
-from creditrl.report.context import (
-    NONE,
-    Context,
-    env_name,
-    interval,
-    over_seeds,
-    when,
-)
+from creditrl.report.context import NONE, Context, env_name, interval, over_seeds, when
 from creditrl.report.curves import mean_curve, points
 from creditrl.report.document import Block, Heading, Paragraph, Table
 from creditrl.report.figures import Figure, Series
