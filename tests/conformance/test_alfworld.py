@@ -73,9 +73,7 @@ def test_forty_real_games_of_all_types_play_as_in_textworld(sides: Sides, test_d
 
 
 @pytest.mark.slow
-def test_real_games_in_the_older_wording_play_as_in_textworld(
-    sides: Sides, test_data: Path
-) -> None:
+def test_real_games_in_the_older_wording_play_as_in_textworld(sides: Sides, test_data: Path):
     games = row_games(test_data / "alfworld" / ROWS, 50, 21, "0.3").tasks[44:]
     assert {task.type for task in games} == set(TASK_TYPES)
     compare(sides, games)
@@ -247,9 +245,7 @@ def _swaps(tasks: GeneratedGames) -> Iterator[tuple[Task, list[str], list[str]]]
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_the_readmes_twins_win_the_same_games(
-    test_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_readmes_twins_win_the_same_games(test_data, tmp_path, monkeypatch):
     games = prepare(test_data / "alfworld" / "json_2.1.1_sample.tar.xz", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))

@@ -58,9 +58,7 @@ def test_every_recorded_program_leads_to_the_recorded_graph(folder: OfficialFold
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flavour", list(PROFILE_OF))
-def test_every_recorded_walk_leaves_the_marks_of_upstream(
-    flavour: Flavour, folder: OfficialFolder
-) -> None:
+def test_every_recorded_walk_leaves_the_marks_of_upstream(flavour: Flavour, folder: OfficialFolder):
     walks = [json.loads(line) for line in lzma.open(GOLDEN, "rt", encoding="utf-8")]
     walks = [walk for walk in walks if walk["flavour"] == flavour]
     assert len(walks) == 14

@@ -137,9 +137,7 @@ def test_a_chosen_task_still_draws_its_seed(tasks: TaskList):
     assert task.index == 3 and one != other
 
 
-def test_data_home_is_argument_then_variable_then_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_data_home_is_argument_then_variable_then_cache(tmp_path, monkeypatch):
     monkeypatch.delenv("CREDITRL_TOY_DATA", raising=False)
     monkeypatch.delenv("CREDITRL_CACHE", raising=False)
     assert data_home("toy") == Path.home() / ".cache/creditrl/toy"

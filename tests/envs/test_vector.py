@@ -260,9 +260,7 @@ def compare_info(mine: dict[str, Any], theirs: dict[str, Any], where: str) -> No
 @pytest.mark.parametrize(
     "options", [{}, {"images": True}, {"max_episode_steps": 3, "free_look": True}]
 )
-def test_autoreset_is_gymnasiums(
-    mode: AutoresetMode, vectorization_mode: str, options: dict[str, Any]
-):
+def test_autoreset_is_gymnasiums(mode, vectorization_mode, options):
     ours = gym.make_vec(TOY, num_envs=4, autoreset_mode=mode, **options)
     stock = gym.make_vec(
         TOY,

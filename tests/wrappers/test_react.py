@@ -40,9 +40,7 @@ from creditrl.wrappers import ReActAction, VectorReActAction
         ("plain", " right ", "right", ""),
     ],
 )
-def test_the_action_is_found_and_the_parse_reported(
-    form: str, reply: str, action: str, thought: str
-):
+def test_the_action_is_found_and_the_parse_reported(form, reply, action, thought):
     env = ReActAction(ToyEnv(), form=form)
     _, info = env.reset(seed=0)
     assert (info["parse_ok"], info["thought"], info["reply"]) == (True, "", "")

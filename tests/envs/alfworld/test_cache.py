@@ -93,9 +93,7 @@ def test_an_entry_of_another_version_is_made_anew(monkeypatch: pytest.MonkeyPatc
     assert make.calls == 1
 
 
-def test_a_folder_that_cannot_be_written_costs_only_the_making(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_costs_only_the_making(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("CREDITRL_CACHE", str(tmp_path / "file" / "below"))
     make = Maker()

@@ -79,9 +79,7 @@ def test_the_contract_holds_for_official_games(official: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::creditrl.errors.IncompleteDataWarning")
-def test_the_readmes_twin_of_alfredtwenv_plays_each_game_once(
-    test_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_readmes_twin_of_alfredtwenv_plays_each_game_once(test_data, tmp_path, monkeypatch):
     games = prepare(test_data / "alfworld" / "json_2.1.1_sample.tar.xz", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))

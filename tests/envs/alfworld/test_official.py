@@ -282,9 +282,7 @@ def test_missing_data_names_the_folder_and_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "part", ["train", f"train/{MUG}-2", f"train/{MUG}-2/trial_T2", f"train/{MUG}-2/trial_T2/{FILE}"]
 )
-def test_who_names_a_part_of_the_games_is_told_their_folder(
-    home: Path, part: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_who_names_a_part_of_the_games_is_told_their_folder(home, part, capsys):
     path = home / "json_2.1.1" / part
     with pytest.raises(DataError) as caught:
         OfficialGames("train", data_dir=path)
@@ -343,9 +341,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_keeps_its_place_and_is_named_when_it_is_used(
-    home: Path, damage: str
-) -> None:
+def test_a_damaged_file_keeps_its_place_and_is_named_when_it_is_used(home: Path, damage: str):
     file, content, says = DAMAGES[damage]
     sound = OfficialGames("train", data_dir=home)
     path = folder_of(home, 10) / file
@@ -466,9 +462,7 @@ def test_a_game_that_was_mended_is_sound_again(home: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", "cut", "other version"])
-def test_an_index_that_cannot_be_used_is_made_anew(
-    home: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes | str
-) -> None:
+def test_an_index_that_cannot_be_used_is_made_anew(home, monkeypatch, damage):
     first = list(OfficialGames("train", data_dir=home))
     (index,) = (cache_home() / "alfworld" / "listings").iterdir()
     sound = index.read_bytes()
@@ -481,18 +475,14 @@ def test_an_index_that_cannot_be_used_is_made_anew(
     assert len(reader.since()) == 6
 
 
-def test_the_index_of_another_folder_is_not_used(
-    home: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_the_index_of_another_folder_is_not_used(home, tmp_path_factory):
     assert len(OfficialGames("train", data_dir=home)) == 3
     other = tmp_path_factory.mktemp("other")
     write_trial(other, f"train/{MUG}-1/trial_T1", game(goal="put it away"), trajectory())
     assert [task.goal for task in OfficialGames("train", data_dir=other)] == ["put it away"]
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_cannot_be_written_is_no_error(home: Path, monkeypatch: pytest.MonkeyPatch):
     (home / "file").write_text("no folder")
     monkeypatch.setenv("CREDITRL_CACHE", str(home / "file" / "below"))
     for _ in range(2):
@@ -500,9 +490,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(
         assert len(tasks) == 3 and tasks[0].data.load().goal_text == "put a mug in cabinet"
 
 
-def test_a_long_first_reading_is_announced_and_a_second_is_silent(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_long_first_reading_is_announced_and_a_second_is_silent(tmp_path, capsys):
     for number in range(200):
         write_trial(tmp_path, f"train/{MUG}-1/trial_{number:03d}", game(), trajectory())
     OfficialGames("train", data_dir=tmp_path)

@@ -24,9 +24,7 @@ from creditrl.errors import ConfigError, MissingExtraError, SnapshotError
 
 
 @pytest.mark.parametrize("missing", ["textworld", "alfworld"])
-def test_without_upstreams_packages_the_command_that_brings_them_is_named(
-    missing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_upstreams_packages_the_command_that_brings_them_is_named(missing, monkeypatch):
     find_spec = importlib.util.find_spec
 
     def find(name: str, package: str | None = None) -> Any:

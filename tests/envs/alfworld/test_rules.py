@@ -245,9 +245,7 @@ def test_a_lamp_is_always_turned_on() -> None:
         ),
     ],
 )
-def test_the_goal_counts_its_conditions(
-    goal: tuple[str, ...], commands: tuple[str, ...], status: tuple[int, int]
-) -> None:
+def test_the_goal_counts_its_conditions(goal, commands, status):
     game = kitchen_game(Goal(*goal))
     state, _ = play(game, *commands)
     assert goal_status(game, state) == status
@@ -324,9 +322,7 @@ def test_other_moves_leave_the_goals_status(goal_type: str) -> None:
         ),
     ],
 )
-def test_what_cannot_be_done_says_why(
-    commands: tuple[str, ...], asked: str, reason: str, unmet: tuple[str, ...]
-) -> None:
+def test_what_cannot_be_done_says_why(commands, asked, reason, unmet):
     game = kitchen_game()
     state, _ = play(game, *commands)
     assert asked not in choices(game, state).moves

@@ -211,9 +211,7 @@ def test_numba_is_not_loaded_for_small_rooms():
 
 
 @pytest.mark.parametrize(("subset", "median"), [("unfiltered", 32), ("medium", 50), ("hard", 58)])
-def test_boxoban_levels_are_solved_and_the_solutions_replay(
-    subset: str, median: int, test_data: Path
-):
+def test_boxoban_levels_are_solved_and_the_solutions_replay(subset, median, test_data):
     (pack,) = read_levels(test_data / "sokoban" / "boxoban" / subset / "000.txt")
     engine = "numba" if solver._has_numba() else "python"
     count = 60 if engine == "numba" else 7

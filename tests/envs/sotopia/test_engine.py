@@ -154,9 +154,7 @@ def test_a_partner_that_leaves_ends_the_step(combination: Combination) -> None:
     assert "Turn #1: Bo Diaz left the conversation\nThe conversation is over" in frame.text[0]
 
 
-def test_a_dialogue_over_before_ones_turn_ends_with_the_first_step(
-    combination: Combination,
-) -> None:
+def test_a_dialogue_over_before_ones_turn_ends_with_the_first_step(combination: Combination):
     copies, tasks = table(combination, 2, Counting("leave"))
     frame = begin(copies, tasks)
     assert frame.info["ending"].tolist() == ["", "left"]
@@ -322,9 +320,7 @@ def test_live_partners_give_snapshots_only_at_the_start(combination: Combination
     assert again.text == start.text
 
 
-def test_state_keys_tell_dialogues_and_sides_apart(
-    make_combination: Callable[..., Combination],
-) -> None:
+def test_state_keys_tell_dialogues_and_sides_apart(make_combination: Callable[..., Combination]):
     casts = [make_combination(), make_combination(name="other")]
     copies, tasks = table(casts, 4, Counting("say: x"))
     every = copies.engine.every

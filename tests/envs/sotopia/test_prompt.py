@@ -99,9 +99,7 @@ def test_the_own_prompt_asks_for_upstreams_json() -> None:
         ("tags", "<action>leave</action>", "leave", False),
     ],
 )
-def test_replies_are_read_as_asked_for(
-    answer: str, reply: str, action: str | None, valid: bool
-) -> None:
+def test_replies_are_read_as_asked_for(answer: str, reply: str, action: str | None, valid: bool):
     parsed = get_form("sotopia", answer=answer).parse(reply)
     assert parsed.action == (reply if action is None else action)
     assert parsed.valid_format == valid

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from creditrl.envs.sotopia.dialogue import NOTHING, Action
@@ -55,11 +53,7 @@ def test_a_context_hides_what_is_the_others(combination: Combination) -> None:
         ],
     ],
 )
-def test_closer_people_know_more_and_nobody_a_secret(
-    make_combination: Callable[[Relationship], Combination],
-    relationship: Relationship,
-    shown: str,
-) -> None:
+def test_closer_people_know_more_and_nobody_a_secret(make_combination, relationship, shown):
     cast = make_combination(relationship)
     assert f"Bo Diaz's background:{shown}\n" in context(cast, 0)
     assert "Bo Diaz's background: Unknown\n" in context(cast, 0, "own")

@@ -37,9 +37,7 @@ def agreed(terms: Terms, offer: str):  # type: ignore[no-untyped-def]
         (35, (1.5, -0.5), (1.0, 0.0), (True, False)),
     ],
 )
-def test_a_price_divides_the_zone_of_agreement(
-    price: float, share: tuple[float, float], goal: tuple[float, float], success: tuple[bool, bool]
-) -> None:
+def test_a_price_divides_the_zone_of_agreement(price, share, goal, success):
     assert attainable(LAMP) == (10.0, 10.0)
     came_to = agreed(LAMP, f"price={price}")
     assert came_to.share == pytest.approx(share)

@@ -204,9 +204,7 @@ BAD: list[tuple[Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("change", "where", "what"), BAD)
-def test_a_graph_that_cannot_be_read_says_which_entry_is_wrong(
-    change: Any, where: str, what: str
-) -> None:
+def test_a_graph_that_cannot_be_read_says_which_entry_is_wrong(change: Any, where: str, what: str):
     graph = household()
     assert len(graph["edges"]) == 48 and len(graph["nodes"]) == 19
     change(graph)

@@ -365,9 +365,7 @@ def test_a_case_replaces_what_it_says(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_record_that_makes_no_sense_is_refused(
-    old: str, new: str, problem: str, tmp_path: Path
-) -> None:
+def test_a_record_that_makes_no_sense_is_refused(old: str, new: str, problem: str, tmp_path: Path):
     assert old in RECORD
     record = RECORD.replace(old, new, 1)
     pattern = problem if ".*" in problem else rf"^meals\.toml: eat: .*{re.escape(problem)}"

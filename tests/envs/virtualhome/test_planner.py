@@ -321,9 +321,7 @@ def test_plans_are_hardly_longer_than_the_shortest() -> None:
 # ----------------------------------------------------------------------- on recorded tasks
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", ["v1", "fixed"])
-def test_goals_of_recorded_programs_are_planned_from_their_start(
-    test_data: Path, profile: str
-) -> None:
+def test_goals_of_recorded_programs_are_planned_from_their_start(test_data: Path, profile: str):
     rules = PROFILES[profile]
     solved = total = 0
     for triple in OfficialFolder(test_data / "virtualhome").triples[::6]:

@@ -374,9 +374,7 @@ def test_text_has_posture_hands_and_what_came_of_the_last_action() -> None:
     assert "last: grab plate" in env.render()
 
 
-def test_people_are_told_where_to_watch(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_people_are_told_where_to_watch(capsys, monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     env = VirtualHomeEnv(render_mode="human", task=30)

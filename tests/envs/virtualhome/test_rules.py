@@ -391,9 +391,7 @@ def test_a_failed_action_leaves_everything_as_it_was(profile: Profile) -> None:
 
 
 @pytest.mark.parametrize("profile", ALL, ids=by_name)
-def test_from_a_world_that_was_kept_the_same_acts_lead_to_the_same_worlds(
-    profile: Profile,
-) -> None:
+def test_from_a_world_that_was_kept_the_same_acts_lead_to_the_same_worlds(profile: Profile):
     for seed in range(4):
         home = anywhere(profile, seed, 12, stirred=seed % 2 > 0)
         kept, pickled = home.world, pickle.dumps(home.world)

@@ -217,9 +217,7 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
         ({"init_nodes": None}, "no scene 'TrimmedTestScene1_graph' of v1.0.0."),
     ],
 )
-def test_a_triple_of_wrong_parts_is_named(
-    change: dict[str, Any], problem: str, tmp_path: Path
-) -> None:
+def test_a_triple_of_wrong_parts_is_named(change: dict[str, Any], problem: str, tmp_path: Path):
     whole = {
         "id": "file1",
         "scene": "TrimmedTestScene1_graph",

@@ -184,9 +184,7 @@ def test_a_refused_request_is_not_repeated(simulator: Simulator, status: int) ->
         ({"fields": {"message_list": [1]}}, "expected a whole 'value'"),
     ],
 )
-def test_an_answer_that_cannot_be_read_says_so(
-    simulator: Simulator, plan: dict[str, Any], expected: str
-) -> None:
+def test_an_answer_that_cannot_be_read_says_so(simulator, plan, expected):
     simulator.plans = [plan]
     assert expected in failure(simulator, client_of(simulator))
     assert len(simulator.requests) == 1
@@ -220,9 +218,7 @@ def test_answers_of_the_wrong_kind_are_named(simulator: Simulator) -> None:
 
 
 @pytest.mark.parametrize("plan", [{"delay": 20.0}, {"drip": 0.05}])
-def test_a_slow_answer_is_waited_for_no_longer_than_told(
-    simulator: Simulator, plan: dict[str, Any]
-) -> None:
+def test_a_slow_answer_is_waited_for_no_longer_than_told(simulator, plan):
     # A byte every 50 ms never lets a socket's own time-out pass; the whole has one as well.
     simulator.plans = [plan]
     said = failure(simulator, client_of(simulator, timeout=0.3))

@@ -53,9 +53,7 @@ def test_nothing_else_is_served(watch: MapWatch, path: str) -> None:
         _get(watch.address + path)
 
 
-def test_a_browser_opens_once_where_there_is_a_display(
-    watch: MapWatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_browser_opens_once_where_there_is_a_display(watch, monkeypatch):
     opened: list[str] = []
     monkeypatch.setenv("DISPLAY", ":7")
     monkeypatch.setattr(webbrowser, "open", opened.append)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from creditrl.envs.webshop.bench_browser import browser_contests
@@ -18,8 +16,6 @@ def test_every_measurement_of_the_browser_gives_figures() -> None:
         assert sides["ours"].median > 0, name
 
 
-def test_without_chromium_there_is_nothing_to_measure(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_chromium_there_is_nothing_to_measure(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert browser_contests() == []

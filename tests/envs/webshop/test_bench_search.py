@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,9 +73,7 @@ def test_the_line_goes_through_the_last_two() -> None:
     assert line_through([replace(FIGURES, documents=1_000), FIGURES], 400_000) == {}
 
 
-def test_bench_search_prints_a_table_and_writes_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bench_search_prints_a_table_and_writes_json(tmp_path, capsys):
     path = tmp_path / "new" / "search.json"
     assert run(["bench", "search", "--tiny", "--json", str(path)]) == 0
     out = capsys.readouterr().out
@@ -99,8 +96,6 @@ def test_bench_search_prints_a_table_and_writes_json(
         (("--queries", "0"), "expected at least 1"),
     ],
 )
-def test_sizes_that_cannot_be(
-    flags: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sizes_that_cannot_be(flags, message, capsys):
     assert run(["bench", "search", *flags]) == 2
     assert message in capsys.readouterr().err

@@ -192,9 +192,7 @@ def test_what_traps_a_page_has_a_browser_shows_and_clicks_them() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("compat", ["upstream", "fixed"])
 @pytest.mark.parametrize("show_attrs", [False, True])
-def test_an_option_of_any_name_leads_where_it_leads_in_memory(
-    compat: str, show_attrs: bool
-) -> None:
+def test_an_option_of_any_name_leads_where_it_leads_in_memory(compat: str, show_attrs: bool):
     rules, shop = Rules(compat, show_attrs), small_shop((NAMESAKE, CARDIGAN))
     pair = Pair(rules, shop=shop, mode="text_rich")
     there = f"click[{NAMESAKE.asin.lower()}]"
@@ -424,9 +422,7 @@ def test_a_browser_that_died_while_nobody_used_it_is_replaced() -> None:
 
 
 @in_chromium
-def test_an_interrupted_action_was_not_done_and_can_be_done_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interrupted_action_was_not_done_and_can_be_done_again(monkeypatch: pytest.MonkeyPatch):
     pair = Pair(Rules())
     pair.act("search[soft]")
 
@@ -522,9 +518,7 @@ def test_with_a_display_a_window_shows_the_page(monkeypatch: pytest.MonkeyPatch)
     engine.close()
 
 
-def test_without_the_extra_people_read_the_text(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_extra_people_read_the_text(capsys, monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     without(monkeypatch, "starlette")
@@ -547,18 +541,14 @@ def without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
 
 
 @pytest.mark.parametrize("package", ["selenium", "starlette", "jinja2", "uvicorn"])
-def test_a_missing_package_is_named_with_what_installs_it(
-    monkeypatch: pytest.MonkeyPatch, package: str
-) -> None:
+def test_a_missing_package_is_named_with_what_installs_it(monkeypatch, package):
     without(monkeypatch, package)
     command = re.escape(install_command("browser"))
     with pytest.raises(MissingExtraError, match=f"{package}.*{command}"):
         browser_engine(1, small_shop(), Rules())
 
 
-def test_a_missing_program_is_named_with_what_installs_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_program_is_named_with_what_installs_it(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
         MissingExtraError, match="^Chromium is not on the path. On Debian or Ubuntu"
@@ -577,9 +567,7 @@ def test_a_missing_program_is_named_with_what_installs_it(
     assert find_programs() == (str(tmp_path / "chromium"), str(tmp_path / "chromedriver"))
 
 
-def test_a_driver_that_does_not_start_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_driver_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     from creditrl.envs.webshop.chromium import Chromium
 
     for name in ("chromium", "chromedriver"):

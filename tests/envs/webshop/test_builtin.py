@@ -310,9 +310,7 @@ def test_exports_hold_what_upstreams_loader_asks_for(exported: Path):
         )
 
 
-def test_the_command_line_exports_and_overwrites_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_the_command_line_exports_and_overwrites_nothing(tmp_path, capsys):
     flags = ["--folder", str(tmp_path / "shop"), "--num-products", "120"]
     assert run(["data", "export", "webshop", *flags]) == 0
     said = capsys.readouterr().out

@@ -39,9 +39,7 @@ def inner(env: gym.Env[Any, Any]) -> TextEnv[Any]:
 
 
 @pytest.mark.parametrize("vector", [False, True])
-def test_goals_of_rare_attributes_are_drawn_more_often_where_that_is_asked_for(
-    vector: bool, official: dict[str, Any]
-) -> None:
+def test_goals_of_rare_attributes_are_drawn_more_often_where_that_is_asked_for(vector, official):
     def mean(draws: str) -> float:
         weights = []
         if vector:

@@ -284,9 +284,7 @@ def test_splits_that_cannot_be_had(split, splits, error, says):
         (0, "train", "upstream", "Take more products"),
     ],
 )
-def test_a_split_without_goals_names_those_that_have_some(
-    size: int, split: str, splits: str, advice: str
-) -> None:
+def test_a_split_without_goals_names_those_that_have_some(size, split, splits, advice):
     goals = Numbered(size)
     with pytest.raises(DataError) as caught:
         goal_numbers(goals, split, splits, Path("nowhere"))

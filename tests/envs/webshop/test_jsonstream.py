@@ -30,9 +30,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(values=st.lists(JSON, max_size=5), indent=st.sampled_from([None, 1]), ascii=st.booleans())
-def test_an_array_gives_its_values(
-    tmp_path_factory: pytest.TempPathFactory, values: list[object], indent: int | None, ascii: bool
-) -> None:
+def test_an_array_gives_its_values(tmp_path_factory, values, indent, ascii):
     path = tmp_path_factory.getbasetemp() / "array.json"
     text = json.dumps(values, indent=indent, ensure_ascii=ascii)
     path.write_bytes(text.encode("utf-8"))
@@ -110,9 +108,7 @@ def test_other_damage(tmp_path: Path) -> None:
         list(items_of_array(path))
 
 
-def test_a_value_without_an_end_does_not_read_the_whole_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_value_without_an_end_does_not_read_the_whole_file(tmp_path, monkeypatch):
     monkeypatch.setattr(jsonstream, "_LONGEST", 1 << 20)
     monkeypatch.setattr(jsonstream, "_CHUNK", 1 << 16)
     path = tmp_path / "array.json"

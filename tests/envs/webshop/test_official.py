@@ -118,9 +118,7 @@ def test_packed_files_are_read_too(home: Path, ending: str, pack) -> None:
     assert len(official_goals("human", data_dir=home, num_products=1000)) == 2
 
 
-def test_the_folder_is_the_argument_or_the_variable_or_our_cache(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_is_the_argument_or_the_variable_or_our_cache(home, tmp_path, monkeypatch):
     assert official_home() == tmp_path / "cache/webshop"
     monkeypatch.setenv("CREDITRL_WEBSHOP_DATA", str(home))
     assert official_home() == home and official_home("~/x") == Path("~/x").expanduser()
@@ -139,9 +137,7 @@ def test_a_process_reads_a_shop_once(home: Path) -> None:
 
 # Goals and tasks.
 @pytest.mark.parametrize("full", [False, True])
-def test_goals_are_drawn_by_upstreams_weights_where_that_is_asked_for(
-    home: Path, full: bool
-) -> None:
+def test_goals_are_drawn_by_upstreams_weights_where_that_is_asked_for(home: Path, full: bool):
     write_shop(home, full=full)
     options: dict[str, Any] = {"data_dir": home, "progress": Progress(mode="off")}
     options["num_products"] = None if full else 1000
@@ -271,9 +267,7 @@ def test_a_missing_file_is_named_with_the_command_that_brings_it(home):
 
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("name", ["items_shuffle", "items_ins_v2"])
-def test_a_damaged_file_is_named_with_the_command_that_mends_it(
-    home: Path, full: bool, name: str
-) -> None:
+def test_a_damaged_file_is_named_with_the_command_that_mends_it(home: Path, full: bool, name: str):
     path = write_shop(home, full=full) / (name + (".json" if full else "_1000.json"))
     path.write_bytes(path.read_bytes()[:-30])
     line = refusal(home, None if full else 1000)
@@ -383,9 +377,7 @@ def test_a_damaged_conversion_is_made_anew(home: Path) -> None:
             assert path.read_bytes() == raw or path.name == "made_of.json"
 
 
-def test_an_interrupted_conversion_leaves_nothing(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_conversion_leaves_nothing(home: Path, monkeypatch: pytest.MonkeyPatch):
     write_shop(home, full=True)
 
     def interrupted(*some: object) -> None:
@@ -427,9 +419,7 @@ def test_of_processes_that_begin_together_one_converts(home: Path) -> None:
     assert len(shops(home)) == 1
 
 
-def test_a_cache_that_cannot_be_written_is_one_line(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_cannot_be_written_is_one_line(home, tmp_path, monkeypatch):
     write_shop(home, full=True)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CREDITRL_CACHE", str(tmp_path / "file"))

@@ -176,9 +176,7 @@ def test_what_is_left_out_is_not_even_looked_at_but_counts(monkeypatch: pytest.M
     assert len(looked) == 1 and 50 <= looked[0] <= 60
 
 
-def test_blocks_of_documents_make_the_same_index(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_blocks_of_documents_make_the_same_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     documents, keys, queries = corpus(3, 200, 50)
     documents[5] = "w1 " * 700 + "only-here"  # a count that takes more than a byte
     whole = Index.build(documents, keys)
@@ -195,9 +193,7 @@ def test_blocks_of_documents_make_the_same_index(
             assert (tmp_path / "other" / file.name).read_bytes() == file.read_bytes()
 
 
-def test_an_index_is_made_in_little_more_memory_than_it_takes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_index_is_made_in_little_more_memory_than_it_takes(monkeypatch: pytest.MonkeyPatch):
     words = [f"w{i}" for i in range(2000)]
     documents = [" ".join(words[i % 40 :: 5 + i % 3]) for i in range(2000)]
     Index.build(documents[:200], [f"{i:04}" for i in range(200)])  # so that the words are known
@@ -334,9 +330,7 @@ def test_damage_is_noticed_and_named(name: str, tmp_path: Path) -> None:
     assert len(Index.load(tmp_path)) == len(documents)
 
 
-def test_large_arrays_are_compared_by_their_length(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_arrays_are_compared_by_their_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     index_of("red shoe", "blue").save(tmp_path)
     monkeypatch.setattr(search, "CHECKED_BYTES", 0)
     path = tmp_path / "gains.npy"
@@ -360,9 +354,7 @@ def test_large_arrays_are_compared_by_their_length(
         ('{"format": "webshop search index 1", "arrays": {"words": 1}}', "damaged"),
     ],
 )
-def test_folders_of_something_else_are_refused(
-    header: str | None, message: str, tmp_path: Path
-) -> None:
+def test_folders_of_something_else_are_refused(header: str | None, message: str, tmp_path: Path):
     index_of("red").save(tmp_path)
     path = tmp_path / "index.json"
     path.unlink()
@@ -377,9 +369,7 @@ def test_no_folder_is_no_index(tmp_path: Path) -> None:
         Index.load(tmp_path / "nothing")
 
 
-def test_an_index_that_fails_to_be_written_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_that_fails_to_be_written_is_refused(tmp_path, monkeypatch):
     index = index_of("red shoe", "blue")
     index.save(tmp_path)
     save, calls = np.save, []

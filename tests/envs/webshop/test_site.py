@@ -192,9 +192,7 @@ def test_only_reading_is_possible(served: Server) -> None:
     assert get(served, "/tea", "HEAD")[:2] == (200, "")
 
 
-def test_a_browser_is_told_that_nothing_runs_and_nothing_comes_from_elsewhere(
-    served: Server,
-) -> None:
+def test_a_browser_is_told_that_nothing_runs_and_nothing_comes_from_elsewhere(served: Server):
     for path in ("/tea", "/nobody", "/-/style.css", f"/-/picture/{TEA.asin}"):
         policy = get(served, path)[2]["content-security-policy"]
         assert policy.startswith("default-src 'none'; style-src 'self'; img-src 'self'")
