@@ -171,18 +171,23 @@ class ToyEnv(TextEnv[ToyConfig]):
 
     env_id: ClassVar[str] = TOY
     config_class: ClassVar[type] = ToyConfig
+    engine_class: ClassVar[type[ToyEngine]] = ToyEngine
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
+    seen_as_in_training: ClassVar[bool] = False
+    """Whether valid_seen has the tasks of train."""
 
     @classmethod
     def build(cls, config: ToyConfig, num_envs: int) -> EnvParts:
         if config.broken_build and num_envs > 1:
             raise DataError("no corridor in this folder")
+        same = config.split == "train" or (cls.seen_as_in_training and config.split == "valid_seen")
+        held = "" if same else f" of {config.split}"
         tasks = [
             Task(f"{config.split}/{i}", ("short", "long")[i % 2], config.split, i, goal, i, i + 2)
-            for i, goal in enumerate(f"Reach cell {i + 2}." for i in range(6))
+            for i, goal in enumerate(f"Reach cell {i + 2}{held}." for i in range(6))
         ]
         return EnvParts(
-            engine=ToyEngine(num_envs, config),
+            engine=cls.engine_class(num_envs, config),
             tasks=TaskList(tasks),
             max_turns=config.max_turns,
             text_length=200_000,

@@ -4,115 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from toy_env import TOY, ToyConfig, ToyEngine, ToyEnv, ToyVectorEnv
 
-from creditrl.envs.base import Effect, Engine, EnvParts, TextEnv, View
+from creditrl.envs.base import Effect, View
 from creditrl.envs.check import RULES, check
-from creditrl.envs.tasks import TaskList
-from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConformanceError, UnknownNameError
 from creditrl.types import Task
 
-TOY = "CheckToys/Corridor-v0"
-
-
-@dataclass(frozen=True)
-class CorridorConfig:
-    split: str = "train"
-    length: int = 6
-
-
-class Corridor(Engine):
-    """Walk right until the end of a corridor; the seed decides the start."""
-
-    def __init__(self, num_envs: int, length: int) -> None:
-        super().__init__(num_envs)
-        self.length = length
-        self.at = np.zeros(num_envs, dtype=np.int64)
-
-    def begin(self, index_K: Any, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
-        self.at[index_K] = [task.data + seed % 3 for task, seed in zip(tasks, seed_K, strict=True)]
-
-    def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
-        move_K = np.array([{"right": 1, "left": -1}.get(a, 0) for a in actions])
-        target_K = self.at[index_K] + move_K
-        inside_K = (target_K >= 0) & (move_K != 0)
-        self.at[index_K] = np.where(inside_K, target_K, self.at[index_K])
-        reasons = [
-            "" if ok else "inapplicable" if move else "unknown"
-            for ok, move in zip(inside_K, move_K, strict=True)
-        ]
-        done_K = self.at[index_K] >= self.length
-        return Effect(np.where(done_K, 1.0, -0.125), done_K, list(actions), inside_K, reasons)
-
-    def view(self, index_K: Any) -> View:
-        at_K = self.at[index_K]
-        return View(
-            text_K=[f"cell {at} of {self.length}" for at in at_K],
-            admissible_K=[("left", "right") if at else ("right",) for at in at_K],
-            success_K=at_K >= self.length,
-            score_K=np.minimum(at_K / self.length, 1.0),
-            extra={"cell": at_K.copy()},
-        )
-
-    def snapshot(self, index_K: Any) -> list[Any]:
-        return self.at[index_K].tolist()
-
-    def restore(self, index_K: Any, states: Sequence[Any], tasks: Sequence[Task]) -> None:
-        self.at[index_K] = states
-
-    def state_keys(self, index_K: Any, source: str) -> list[bytes]:
-        return [int(at).to_bytes(2, "little") for at in self.at[index_K]]
-
-    def expert_action(self, index: int) -> str | None:
-        return "right"
-
-    def render(self, index: int, mode: str) -> str:
-        return "." * int(self.at[index]) + "@"
-
-
-class CorridorEnv(TextEnv[CorridorConfig]):
-    """The sound environment that the broken ones below are made from."""
-
-    env_id = TOY
-    config_class = CorridorConfig
-    engine_class: ClassVar[type[Corridor]] = Corridor
-    # Where a split's tasks start; sets that overlap share a task.
-    starts: ClassVar[dict[str, int]] = {"train": 0, "valid_seen": 1, "valid_unseen": 2}
-
-    @classmethod
-    def build(cls, config: CorridorConfig, num_envs: int) -> EnvParts:
-        tasks = TaskList(
-            [
-                Task(
-                    f"{config.split}/{i}",
-                    "walk",
-                    config.split,
-                    i,
-                    goal=f"reach the end ({cls.starts[config.split]})",
-                    data=i,
-                )
-                for i in range(3)
-            ]
-        )
-        engine = cls.engine_class(num_envs, config.length)
-        return EnvParts(engine, tasks, max_turns=20)
-
-
-class CorridorVectorEnv(TextVectorEnv):
-    env_class = CorridorEnv
-
-
-def register(env_class: type[TextEnv[Any]], vector_class: type[TextVectorEnv]) -> None:
-    gym.register(env_class.env_id, entry_point=env_class, vector_entry_point=vector_class)
-
-
-register(CorridorEnv, CorridorVectorEnv)
+# Another process finds the toy by its name.
+pytestmark = pytest.mark.usefixtures("toy_on_path")
 
 
 def test_a_sound_environment_passes_every_rule() -> None:
@@ -124,76 +29,76 @@ def test_a_sound_environment_passes_every_rule() -> None:
 
 
 # -- one broken environment per rule -------------------------------------------------------------
-class WithLimit(CorridorEnv):
+class WithLimit(ToyEnv):
     """Registered with a turn limit of Gymnasium's (see ``_broken``)."""
 
 
-class Warns(CorridorEnv):
+class Warns(ToyEnv):
     metadata = {"render_modes": ["ansi"]}  # no render_fps: Gymnasium warns
 
 
-class FloatAfterInt(Corridor):
+class FloatAfterInt(ToyEngine):
     def view(self, index_K: Any) -> View:
         seen = super().view(index_K)
-        if (self.at[index_K] > 3).any():
-            seen.extra = {"cell": self.at[index_K].astype(float)}
+        if (self.cell[index_K] > 1).any():
+            seen.extra["cell"] = self.cell[index_K].astype(float)
         return seen
 
 
-class LosesKey(Corridor):
+class LosesKey(ToyEngine):
     def view(self, index_K: Any) -> View:
         seen = super().view(index_K)
-        if (self.at[index_K] > 3).any():
-            seen.extra = {}
+        if (self.cell[index_K] > 1).any():
+            del seen.extra["cell"]
         return seen
 
 
-class NumpyFlags(CorridorEnv):
+class NumpyFlags(ToyEnv):
     def step(self, action: str) -> Any:
         observation, reward, terminated, truncated, info = super().step(action)
         return observation, reward, np.bool_(terminated), truncated, info
 
 
-class PlaysAnotherTask(CorridorEnv):
+class PlaysAnotherTask(ToyEnv):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         return super().reset(seed=seed, options=None)
 
 
-class Crashes(Corridor):
+class Crashes(ToyEngine):
     def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
         if any("<action>" in action for action in actions):
             raise ValueError("cannot parse")
         return super().act(index_K, actions)
 
 
-class TakesAnything(CorridorEnv):
+class TakesAnything(ToyEnv):
     def step(self, action: Any) -> Any:
         return super().step(str(action))
 
 
-class PlaysLetters(CorridorVectorEnv):
+class PlaysLetters(ToyVectorEnv):
     def step(self, actions: Any) -> Any:
         return super().step(list(actions))
 
 
-class LooksAtTheHash(Corridor):
+class LooksAtTheHash(ToyEngine):
     def begin(self, index_K: Any, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
         super().begin(index_K, tasks, seed_K)
-        self.at[index_K] = [abs(hash(f"x{seed}")) % 5 for seed in seed_K]
+        self.cell[index_K] = [abs(hash(f"x{seed}")) % 5 for seed in seed_K]
 
 
-class LooksAtTheClock(Corridor):
+class LooksAtTheClock(ToyEngine):
     def view(self, index_K: Any) -> View:
         seen = super().view(index_K)
-        seen.extra = {"at": np.full(len(index_K), time.time())}
+        seen.extra["at"] = np.full(len(index_K), time.time())
         return seen
 
 
-class ForgetsCarriedState(Corridor):
+class ForgetsCarriedState(ToyEngine):
     """What a step does depends on the step before, which the snapshot leaves out."""
 
-    def __init__(self, num_envs: int, length: int) -> None:
-        super().__init__(num_envs, length)
+    def __init__(self, num_envs: int, config: ToyConfig) -> None:
+        super().__init__(num_envs, config)
         self.steps = np.zeros(num_envs, dtype=np.int64)
 
     def begin(self, index_K: Any, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
@@ -207,23 +112,23 @@ class ForgetsCarriedState(Corridor):
         return effect
 
 
-class TakesAnySnapshot(CorridorEnv):
+class TakesAnySnapshot(ToyEnv):
     def restore(self, snap: Any) -> Any:
         object.__setattr__(snap, "env_id", self.env_id)
         object.__setattr__(snap, "format", 1)
         return super().restore(snap)
 
 
-class OneKeyForAll(Corridor):
+class OneKeyForAll(ToyEngine):
     def state_keys(self, index_K: Any, source: str) -> list[bytes]:
         return [b"" for _ in index_K]
 
 
-class HidesMomentum(Corridor):
+class HidesMomentum(ToyEngine):
     """A step in the direction of the last one pays more, and the key does not know of it."""
 
-    def __init__(self, num_envs: int, length: int) -> None:
-        super().__init__(num_envs, length)
+    def __init__(self, num_envs: int, config: ToyConfig) -> None:
+        super().__init__(num_envs, config)
         self.last = np.zeros(num_envs, dtype=np.int64)
 
     def begin(self, index_K: Any, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
@@ -238,35 +143,36 @@ class HidesMomentum(Corridor):
         return effect
 
     def snapshot(self, index_K: Any) -> list[Any]:
-        return list(zip(self.at[index_K].tolist(), self.last[index_K].tolist(), strict=True))
+        return list(zip(super().snapshot(index_K), self.last[index_K].tolist(), strict=True))
 
     def restore(self, index_K: Any, states: Sequence[Any], tasks: Sequence[Task]) -> None:
-        self.at[index_K], self.last[index_K] = zip(*states, strict=True)
+        own, self.last[index_K] = zip(*states, strict=True)
+        super().restore(index_K, own, tasks)
 
 
-class MovesOnNonsense(Corridor):
+class MovesOnNonsense(ToyEngine):
     def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
         effect = super().act(index_K, actions)
-        self.at[index_K] = np.where(effect.grounded_K, self.at[index_K], 0)
+        self.cell[index_K] = np.where(effect.grounded_K, self.cell[index_K], 0)
         return effect
 
 
-class LostExpert(Corridor):
+class LostExpert(ToyEngine):
     def expert_action(self, index: int) -> str | None:
-        return "left" if self.at[index] else "right"
+        return "left" if self.cell[index] else "right"
 
 
-class SharesTasks(CorridorEnv):
-    starts = {"train": 0, "valid_seen": 0, "valid_unseen": 2}
+class SharesTasks(ToyEnv):
+    seen_as_in_training = True
 
 
-class MovesWhileDrawing(Corridor):
+class MovesWhileDrawing(ToyEngine):
     def render(self, index: int, mode: str) -> str:
-        self.at[index] += 1
+        self.cell[index] += 1
         return super().render(index, mode)
 
 
-class NeighboursLeak(Corridor):
+class NeighboursLeak(ToyEngine):
     """Copies of one call see each other, as a slip of broadcasting does."""
 
     def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
@@ -275,15 +181,15 @@ class NeighboursLeak(Corridor):
         return effect
 
 
-class RaggedColumns(CorridorVectorEnv):
+class RaggedColumns(ToyVectorEnv):
     def step(self, actions: Any) -> Any:
         *rest, columns = super().step(actions)
-        if columns["cell"].max() > 3:
+        if columns["cell"].max() > 1:
             columns["score"] = columns["score"].astype(np.float32)
         return (*rest, columns)
 
 
-class GroupsPart(CorridorVectorEnv):
+class GroupsPart(ToyVectorEnv):
     """Members draw for themselves from the second episode on."""
 
     def _begin(self, index_K: Any) -> Any:
@@ -295,14 +201,14 @@ class GroupsPart(CorridorVectorEnv):
         return frame
 
 
-class ResetsEverybody(CorridorVectorEnv):
+class ResetsEverybody(ToyVectorEnv):
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         if options:
             options.pop("reset_mask", None)
         return super().reset(seed=seed, options=options)
 
 
-class RepeatsTheEnd(CorridorVectorEnv):
+class RepeatsTheEnd(ToyVectorEnv):
     """Finished copies say ``terminated`` again and again."""
 
     def step(self, actions: Any) -> Any:
@@ -311,9 +217,9 @@ class RepeatsTheEnd(CorridorVectorEnv):
         return observations, reward, terminated | waiting, truncated, columns
 
 
-class StepsTheOthers(CorridorVectorEnv):
+class StepsTheOthers(ToyVectorEnv):
     def step_some(self, indices: Any, actions: Any) -> Any:
-        everything = ["left"] * self.num_envs
+        everything = ["say moved"] * self.num_envs
         for i, action in zip(indices, actions, strict=True):
             everything[i] = action
         observations, reward, terminated, truncated, columns = self.step(everything)
@@ -327,7 +233,7 @@ class StepsTheOthers(CorridorVectorEnv):
         )
 
 
-class CountsProcesses(Corridor):
+class CountsProcesses(ToyEngine):
     """Adds its number of copies to the reward: shards of 2 differ from one block of 4."""
 
     def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
@@ -336,7 +242,7 @@ class CountsProcesses(Corridor):
         return effect
 
 
-class ResetsTooLate(CorridorVectorEnv):
+class ResetsTooLate(ToyVectorEnv):
     """Under autoreset a finished copy waits one step more than Gymnasium's."""
 
     def _advance(self, index_K: Any, wanted: Any) -> None:
@@ -381,14 +287,14 @@ def _register_broken(kind: type) -> str:
     name = f"CheckToys/{kind.__name__}-v0"
     if name in gym.registry:
         return name
-    env_class: Any = kind if issubclass(kind, TextEnv) else CorridorEnv
+    env_class: Any = kind if issubclass(kind, ToyEnv) else ToyEnv
     body: dict[str, Any] = {"env_id": name, "__module__": __name__}
-    if issubclass(kind, Engine):
+    if issubclass(kind, ToyEngine):
         body["engine_class"] = kind
     single = type(f"{kind.__name__}Env", (env_class,), body)
     # At module level, so that another process that loads this file finds it too.
     globals()[single.__name__] = single
-    base: Any = kind if issubclass(kind, TextVectorEnv) else CorridorVectorEnv
+    base: Any = kind if issubclass(kind, ToyVectorEnv) else ToyVectorEnv
     vector = type(f"{kind.__name__}Vector", (base,), {"env_class": single})
     limit = 7 if kind is WithLimit else None
     gym.register(name, entry_point=single, vector_entry_point=vector, max_episode_steps=limit)
@@ -442,7 +348,4 @@ def test_an_unknown_rule_is_refused_by_name() -> None:
 
 
 def test_options_reach_the_environment() -> None:
-    report = check(TOY, rules=["expert_finishes"], length=19)
-    # 19 cells take 19 turns from cell 0: within the limit of 20 exactly.
-    assert report.ok, str(report)
-    assert not check(TOY, rules=["expert_finishes"], length=40).ok
+    assert not check(TOY, rules=["expert_finishes"], max_turns=1).ok
