@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import gymnasium as gym
@@ -23,17 +20,3 @@ def follow_expert(env: gym.Env[Any, Any], **reset: Any) -> tuple[float, dict[str
         total += float(reward)
         over = terminated or truncated
     return total, info
-
-
-def same_in_every_process(code: str) -> str:
-    """Return what a program prints, which must be the same under two hash seeds."""
-    told = set()
-    for seed in ("1", "4242"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        told.add(done.stdout.strip())
-    assert len(told) == 1
-    return told.pop()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 
 import pytest
-from env_helpers import same_in_every_process
 
 from creditrl.envs.sotopia.people import people
 from creditrl.envs.sotopia.profiles import Combination
@@ -113,15 +111,3 @@ def test_scenarios_are_found_by_place_and_chosen_by_kind() -> None:
         builtin_combinations("train", ["chess"])
     with pytest.raises(IndexError):
         every[len(every)]
-
-
-_PRINT = (
-    "import hashlib; from creditrl.envs.sotopia.scenarios import builtin_combinations;"
-    "print(hashlib.sha256(''.join(repr(c) for s in ('train', 'valid_seen', 'valid_unseen')"
-    " for c in builtin_combinations(s)[:24]).encode()).hexdigest())"
-)
-
-
-def test_scenarios_are_equal_in_every_process() -> None:
-    here = "".join(repr(c) for split in SPLITS for c in some(split, 24))
-    assert same_in_every_process(_PRINT) == hashlib.sha256(here.encode()).hexdigest()

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from env_helpers import same_in_every_process
 from webshop_files import EXTRAS, HUMAN, RECORDS, real_people, real_products
 
 from creditrl.envs.webshop.catalogue import MemoryCatalogue
@@ -203,20 +202,6 @@ def test_prices_depend_on_the_seed_and_on_nothing_else() -> None:
     # The values themselves, so that no change of the draws goes unnoticed.
     assert [round(product_price(RUG, seed), 6) for seed in (0, 1)] == [27.382057, 35.580643]
     assert [price_limit(25.0, "B000000002", seed) for seed in range(4)] == [60.0, 60.0, 50.0, 40.0]
-
-
-def test_goals_are_equal_in_every_process() -> None:
-    code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-        "from webshop_files import *\n"
-        "from creditrl.envs.webshop.catalogue import MemoryCatalogue\n"
-        "from creditrl.envs.webshop.goals import HumanGoals, synthetic_goals\n"
-        "from creditrl.envs.webshop.product import Product\n"
-        "products = [Product.from_record(r, EXTRAS[r['asin']]) for r in RECORDS]\n"
-        "catalogue = MemoryCatalogue(products)\n"
-        "print([*synthetic_goals(catalogue, products), *HumanGoals(catalogue, HUMAN.items())])\n"
-    )
-    assert same_in_every_process(code) == str([*synthetic(), *human()])
 
 
 def test_the_shop_names_an_unknown_product() -> None:
