@@ -10,7 +10,6 @@ import shlex
 import shutil
 import tarfile
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -19,7 +18,6 @@ from alfworld_files import HOUSEHOLD, game, trajectory, write_trial
 
 from creditrl.cli import run
 from creditrl.envs.alfworld import listing
-from creditrl.envs.alfworld.builtin import GeneratedGames
 from creditrl.envs.alfworld.gamefile import GameFile
 from creditrl.envs.alfworld.official import (
     OfficialGames,
@@ -294,27 +292,6 @@ def test_who_names_a_part_of_the_games_is_told_their_folder(home, part, capsys):
     assert f"it is a part of the data in {home}. Name that." in capsys.readouterr().err
 
 
-def test_who_names_the_folder_above_is_told_the_right_one(home: Path) -> None:
-    (home / "below").mkdir()
-    (home / "json_2.1.1").rename(home / "below" / "json_2.1.1")
-    with pytest.raises(DataError, match=f"ALFWorld's games lie in {home}/below: set"):
-        OfficialGames("train", data_dir=home)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"split": "valid_sen"}, "Did you mean 'valid_seen'"),
-        ({"flavour": "0.5"}, r"flavour='0.5' is unknown. Known: 0.4, 0.3"),
-        ({"annotation": -1}, "annotation=-1: expected an integer of at least 0"),
-        ({"annotation": 1.5}, "annotation=1.5"),
-    ],
-)
-def test_bad_options_are_refused(home: Path, options: dict[str, object], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        OfficialGames(**{"split": "train", "data_dir": home, **options})
-
-
 # Damage.
 
 DAMAGES = {
@@ -530,16 +507,3 @@ def test_textworld_speaks_only_the_wording_of_the_file(home: Path) -> None:
     task = OfficialGames("train", data_dir=home, flavour="0.3")[0]
     with pytest.raises(ConfigError, match=r"made with the wording 0\.4"):
         task.data.textworld_data()
-
-
-def test_an_exported_game_is_read_as_the_household_it_was(tmp_path: Path) -> None:
-    task = GeneratedGames("valid_seen", flavour="0.4")[0]
-    path = tmp_path / "game.tw-pddl"
-    path.write_text(json.dumps(dict(task.data.textworld_data())))
-    first, second = task.data.load(), GameFile.of(path).load()
-    fresh = {"memo": {}, "listings": {}, "facing": {}}
-    one, two = (
-        {name: getattr(replace(game, **fresh), name) for name in ("goal", "goal_text", "start")}
-        for game in (first, second)
-    )
-    assert one == two and first.object_names == second.object_names

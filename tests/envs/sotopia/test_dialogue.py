@@ -15,7 +15,6 @@ from creditrl.envs.sotopia.dialogue import (
     speakers,
     turns_of,
 )
-from creditrl.errors import ConfigError
 
 HELLO = Action("speak", "hello")
 LEAVE = Action("leave")
@@ -99,13 +98,6 @@ def test_turns_of_a_side_add_up() -> None:
     assert turns_of(Rules(order="simultaneous"), 1, 0) == 20
     drawn = Rules(order="random")
     assert turns_of(drawn, 0, 3) + turns_of(drawn, 1, 3) == 20
-
-
-def test_rules_out_of_range_are_refused() -> None:
-    with pytest.raises(ConfigError, match="max_turns=0"):
-        Rules(max_turns=0)
-    with pytest.raises(ConfigError, match="order='robin'"):
-        Rules(order="robin")  # type: ignore[arg-type]
 
 
 def test_every_published_episode_ends_where_and_why_it_did(recorded) -> None:  # type: ignore[no-untyped-def]

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import gymnasium as gym
-import pytest
 from gymnasium.utils.env_checker import check_env
-from small_home import make_task
 
-from creditrl.envs.check import check
 from creditrl.envs.virtualhome.env import VirtualHomeConfig
 from creditrl.envs.virtualhome.kinds import KINDS
 
 ENV_ID = "CreditRL/VirtualHome-v0"
-QUICK = ["registration", "info_keys_and_types", "ends_and_limits", "snapshot_continues_alike"]
-QUICK += ["state_keys", "expert_finishes", "single_equals_vector", "groups_stay_together"]
 
 
 def test_gymnasiums_checker_has_nothing_to_say() -> None:
@@ -24,32 +18,6 @@ def test_gymnasiums_checker_has_nothing_to_say() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env.unwrapped, skip_render_check=True)  # maps are drawn by other tests
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"profile": "v1"},
-        {"profile": "spa"},
-        {"sight": "room", "house_seed": 2, "admissible_limit": 30, "world_without": ("CLOSE",)},
-    ],
-    ids=["fixed", "v1", "spa", "more"],
-)
-def test_the_contract_holds(options: dict[str, Any]) -> None:
-    # The other rules: `creditrl check VirtualHome`.
-    rules = [name for name in QUICK if options == {} or name != "groups_stay_together"]
-    check(ENV_ID, rules=rules, **options).raise_for_failures()
-
-
-def test_equal_seeds_give_equal_episodes_and_draws_come_from_them() -> None:
-    task = make_task()
-    shown = []
-    for seed in (5, 5, 6):
-        env = gym.make(ENV_ID, profile="spa")
-        env.reset(seed=seed, options={"task": task})
-        shown.append([env.step(text)[0] for text in ("walk to bed", "sit on bed", "wake up")])
-    assert shown[0] == shown[1] == shown[2]
 
 
 def test_turns_are_limited_as_the_profile_asks() -> None:

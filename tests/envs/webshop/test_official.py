@@ -234,18 +234,6 @@ def test_goals_of_people_are_read_once_for_each_seed(home: Path) -> None:
     assert len(official_goals("human", **options)) == 1
 
 
-def test_lists_of_goals_lie_in_the_folder(home: Path) -> None:
-    options: dict[str, Any] = {"data_dir": write_shop(home), "num_products": 1000}
-    options |= {"goals": "human", "splits": "eto"}
-    with pytest.raises(
-        DataError, match=f"creditrl data get webshop --folder {home} --release splits"
-    ):
-        official_tasks("train", **options)
-    (home / "splits").mkdir()
-    (home / "splits/eto_train_indices.json").write_text("[1]")
-    assert [task.id for task in official_tasks("train", **options)] == ["official-1000/human/1"]
-
-
 # What is missing or damaged.
 def test_a_missing_file_is_named_with_the_command_that_brings_it(home):
     line = refusal(home)
@@ -306,12 +294,6 @@ def test_damaged_human_goals_are_named(home: Path) -> None:
     with pytest.raises(DataError) as caught:
         official_goals("human", data_dir=home, num_products=1000)
     assert str(caught.value).startswith(f"{home}/items_human_ins.json: human goal 0 of 'B00000")
-
-
-@pytest.mark.parametrize("number", [0, -1, 2.5, True, "1000"])
-def test_a_number_of_products_is_positive(home: Path, number: Any) -> None:
-    with pytest.raises(ConfigError, match="num_products=.*: expected a positive integer"):
-        load(home, number)
 
 
 # The converted form.
