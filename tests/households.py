@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from creditrl.envs.alfworld.game import Game, compile_game
+from creditrl.envs.alfworld.game import Game, State, compile_game
 from creditrl.envs.alfworld.problem import Flavour, GameSource, Goal, Problem
+from creditrl.envs.alfworld.rules import apply, choices
+from creditrl.envs.alfworld.words import feedback
 from creditrl.types import Task
 
 _OPENABLE = ("fridge", "microwave", "drawer")
@@ -76,6 +78,21 @@ def kitchen_game(
 ) -> Game:
     """Return the kitchen, compiled."""
     return compile_game(kitchen(goal), goal_text, flavour)
+
+
+def played(game: Game, commands: str, state: State | None = None) -> tuple[State, str]:
+    """Do commands, parted by "; " and all admissible; return the state and the last text."""
+    state, said = state or game.start, ""
+    for command in filter(None, commands.split("; ")):
+        move = choices(game, state).moves[command]
+        state = apply(game, state, move)
+        said = feedback(game, state, move)
+    return state, said
+
+
+def after(game: Game, commands: str, state: State | None = None) -> State:
+    """Return the state after such commands."""
+    return played(game, commands, state)[0]
 
 
 class Kitchen(GameSource):

@@ -19,11 +19,8 @@ from creditrl.errors import ConfigError
 from creditrl.types import Task
 
 WIN = (
-    "go to countertop 1",
-    "take apple 1 from countertop 1",
-    "go to drawer 1",
-    "open drawer 1",
-    "move apple 1 to drawer 1",
+    *("go to countertop 1", "take apple 1 from countertop 1", "go to drawer 1"),
+    *("open drawer 1", "move apple 1 to drawer 1"),
 )
 
 

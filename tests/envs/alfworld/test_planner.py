@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from households import kitchen_game
+from households import after, kitchen_game
 
 from creditrl.envs.alfworld.builtin import GeneratedGame
 from creditrl.envs.alfworld.game import NOTHING, Game, State, bits, compile_game
@@ -28,14 +28,6 @@ PLACE, LOOK, CLEAN, HEAT, COOL, TWO = TASK_TYPES
 def apple(kind: str) -> Game:
     """The kitchen, whose goal is about apples and drawers."""
     return kitchen_game(Goal(kind, "apple", "drawer"))
-
-
-def after(game: Game, *commands: str) -> State:
-    """Return the state after commands, all of which must be admissible."""
-    state = game.start
-    for asked in commands:
-        state = apply(game, state, choices(game, state).moves[asked])
-    return state
 
 
 def follow(game: Game, state: State) -> int:
@@ -64,34 +56,29 @@ def wander(game: Game, moves: int, dice: random.Random) -> State:
 # ------------------------------------------------------------------------- worked by hand
 
 
+def planned(game: Game, state: State | None = None) -> str:
+    """Return the plan from a state, or from the start, as text."""
+    return "; ".join(plan_commands(game, state or game.start) or ())
+
+
+FETCH = "go to countertop 1; take apple 1 from countertop 1; "
+PUT = "go to drawer 2; open drawer 2; move apple 1 to drawer 2"
+
+
 def test_an_object_that_lies_open_is_fetched_and_put() -> None:
     # The other apple is in a closed fridge, one command further.
-    assert plan_commands(apple(PLACE), apple(PLACE).start) == [
-        "go to countertop 1",
-        "take apple 1 from countertop 1",
-        "go to drawer 2",
-        "open drawer 2",
-        "move apple 1 to drawer 2",
-    ]
+    assert planned(apple(PLACE)) == FETCH + PUT
 
 
 @pytest.mark.parametrize(
     ("kind", "treat"),
     [
-        (CLEAN, ["go to sinkbasin 1", "clean apple 1 with sinkbasin 1"]),
-        (HEAT, ["go to microwave 1", "heat apple 1 with microwave 1"]),
+        (CLEAN, "go to sinkbasin 1; clean apple 1 with sinkbasin 1; "),
+        (HEAT, "go to microwave 1; heat apple 1 with microwave 1; "),
     ],
 )
-def test_treating_takes_a_walk_and_opens_no_door(kind: str, treat: list[str]) -> None:
-    game = apple(kind)
-    assert plan_commands(game, game.start) == [
-        "go to countertop 1",
-        "take apple 1 from countertop 1",
-        *treat,
-        "go to drawer 2",
-        "open drawer 2",
-        "move apple 1 to drawer 2",
-    ]
+def test_treating_takes_a_walk_and_opens_no_door(kind: str, treat: str) -> None:
+    assert planned(apple(kind)) == FETCH + treat + PUT
 
 
 def test_an_object_in_the_fridge_is_cooled_where_it_is() -> None:
@@ -99,84 +86,57 @@ def test_an_object_in_the_fridge_is_cooled_where_it_is() -> None:
     # With the fridge open before the agent, apple 2 saves two commands.
     game = apple(COOL)
     assert len(plan_commands(game, game.start) or ()) == 7
-    state = after(game, "go to fridge 1", "open fridge 1")
-    assert plan_commands(game, state) == [
-        "take apple 2 from fridge 1",
-        "cool apple 2 with fridge 1",
-        "go to drawer 2",
-        "open drawer 2",
-        "move apple 2 to drawer 2",
-    ]
+    assert planned(game, after(game, "go to fridge 1; open fridge 1")) == (
+        "take apple 2 from fridge 1; cool apple 2 with fridge 1; "
+        "go to drawer 2; open drawer 2; move apple 2 to drawer 2"
+    )
 
 
 def test_two_objects_share_one_open_drawer() -> None:
     game = apple(TWO)
-    assert plan_commands(game, after(game, "go to drawer 1", "open drawer 1")) == [
-        "go to countertop 1",
-        "take apple 1 from countertop 1",
-        "go to drawer 1",
-        "move apple 1 to drawer 1",
-        "go to fridge 1",
-        "open fridge 1",
-        "take apple 2 from fridge 1",
-        "go to drawer 1",
-        "move apple 2 to drawer 1",
-    ]
+    assert planned(game, after(game, "go to drawer 1; open drawer 1")) == (
+        f"{FETCH}go to drawer 1; move apple 1 to drawer 1; go to fridge 1; open fridge 1; "
+        "take apple 2 from fridge 1; go to drawer 1; move apple 2 to drawer 1"
+    )
 
 
 def test_a_half_placed_pair_is_completed_where_it_was_begun() -> None:
     game = apple(TWO)
     state = after(
         game,
-        "go to fridge 1",
-        "open fridge 1",
-        "take apple 2 from fridge 1",
-        "go to drawer 1",
-        "open drawer 1",
-        "move apple 2 to drawer 1",
-        "close drawer 1",
-        "open drawer 2",
+        "go to fridge 1; open fridge 1; take apple 2 from fridge 1; go to drawer 1; open drawer 1; "
+        "move apple 2 to drawer 1; close drawer 1; open drawer 2",
     )
-    assert plan_commands(game, state) == [
-        "go to countertop 1",
-        "take apple 1 from countertop 1",
-        "go to drawer 1",
-        "open drawer 1",
-        "move apple 1 to drawer 1",
-    ]
+    assert planned(game, state) == (
+        f"{FETCH}go to drawer 1; open drawer 1; move apple 1 to drawer 1"
+    )
 
 
 def test_hands_are_cleared_on_the_way() -> None:
     # Knives fit everywhere but into the microwave, where the agent stands: so it is left where
     # the apple is taken, without a detour.
     game = apple(PLACE)
-    state = after(game, "go to countertop 1", "take knife 1 from countertop 1", "go to microwave 1")
-    assert plan_commands(game, state) == [
-        "go to countertop 1",
-        "move knife 1 to countertop 1",
-        "take apple 1 from countertop 1",
-        "go to drawer 2",
-        "open drawer 2",
-        "move apple 1 to drawer 2",
-    ]
+    state = after(game, "go to countertop 1; take knife 1 from countertop 1; go to microwave 1")
+    assert planned(game, state) == (
+        "go to countertop 1; move knife 1 to countertop 1; take apple 1 from countertop 1; " + PUT
+    )
 
 
 def test_an_object_is_looked_at_under_a_lamp_that_is_switched_once() -> None:
     game = kitchen_game(Goal(LOOK, "mug", lamp="desklamp"))
-    fetch = ["go to countertop 1", "take mug 1 from countertop 1", "go to sidetable 1"]
-    assert plan_commands(game, game.start) == [*fetch, "use desklamp 1"]
+    fetch = "go to countertop 1; take mug 1 from countertop 1; go to sidetable 1"
+    assert planned(game) == f"{fetch}; use desklamp 1"
     # What was switched counts as on, however often it was switched.
-    twice = after(game, "go to sidetable 1", "use desklamp 1", "use desklamp 1")
-    assert plan_commands(game, twice) == fetch
+    twice = after(game, "go to sidetable 1; use desklamp 1; use desklamp 1")
+    assert planned(game, twice) == fetch
 
 
 def test_a_goal_that_is_reached_needs_nothing_and_one_out_of_reach_has_no_plan() -> None:
     game = apple(PLACE)
-    assert plan(game, after(game, *(plan_commands(game, game.start) or ()))) == []
+    assert plan(game, after(game, planned(game))) == []
     for goal in (Goal(PLACE, "sofa", "drawer"), Goal(LOOK, "mug", lamp="floorlamp")):
         game = kitchen_game(goal)
-        assert plan(game, game.start) is None
-        assert plan_commands(game, game.start) is None
+        assert plan(game, game.start) is plan_commands(game, game.start) is None
 
 
 # ------------------------------------------------------------ against all that can be done

@@ -13,7 +13,7 @@ from creditrl.envs.alfworld.game import compile_game
 from creditrl.envs.alfworld.problem import FLAVOURS, GameSource, Goal, Problem
 from creditrl.envs.alfworld.prompt import ALFWORLD
 from creditrl.types import Task
-from creditrl.wrappers import History, ReActAction, VectorHistory, VectorReActAction
+from creditrl.wrappers import History, ReActAction
 
 ALFWORLD_ID = "CreditRL/ALFWorld-v0"
 
@@ -366,15 +366,6 @@ def test_the_tags_prompts(flavour, put):
 # -- wrappers ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["react", "tags"])
-def test_a_reply_without_an_action_is_answered_and_costs_a_turn(form):
-    env = ReActAction(gym.make(ALFWORLD_ID), form=form)
-    env.reset(options={"task": task("0.4")})
-    text, reward, _, _, info = env.step("I would rather not.")
-    assert (text, reward, info["turn"]) == ("Nothing happens.", 0.0, 1)
-    assert not info["parse_ok"] and info["ungrounded_reason"] == "unparsed"
-
-
 @pytest.mark.parametrize("flavour", FLAVOURS)
 @pytest.mark.parametrize("form", sorted(FORMS))
 def test_every_admissible_action_is_read_back_and_done(form, flavour):
@@ -388,30 +379,3 @@ def test_every_admissible_action_is_read_back_and_done(form, flavour):
         assert info["parse_ok"] and info["grounded"] and info["action"] == action
         if info["success"]:
             break
-
-
-@pytest.mark.parametrize(
-    ("form", "output"), [("react", "messages"), ("tags", "text"), ("dialogue", "messages")]
-)
-def test_a_vector_of_copies_is_told_what_one_copy_is_told(form, output):
-    written = get_form(form)
-    venv = VectorHistory(
-        VectorReActAction(gym.make_vec(ALFWORLD_ID, num_envs=2, group_size=1), form=form),
-        form=form,
-        output=output,
-    )
-    shown = [venv.reset(options={"task": [task("0.4"), task("0.3")]})[0]]
-    for action in ACTIONS:
-        shown.append(venv.step([written.reply(action, "so")] * 2)[0])
-    for copy, flavour in enumerate(("0.4", "0.3")):
-        env = History(ReActAction(gym.make(ALFWORLD_ID), form=form), form=form, output=output)
-        replies = [written.reply(action, "so") for action in ACTIONS]
-        assert [both[copy] for both in shown] == play(env, flavour, replies)
-
-
-def test_the_conversation_keeps_all_turns_and_the_window_two():
-    replies = ["look", "inventory", "look", "inventory", "look"]
-    whole = History(gym.make(ALFWORLD_ID), form="react")
-    window = History(gym.make(ALFWORLD_ID), form="tags")
-    assert play(whole, "0.4", replies)[-1].count("Observation: You are") == 5
-    assert play(window, "0.4", replies)[-1].count("[Observation ") == 2

@@ -11,15 +11,14 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from households import Kitchen, kitchen, kitchen_game
+from households import Kitchen, after, kitchen, kitchen_game
 
 from creditrl._origin import install_command
 from creditrl.envs.alfworld.builtin import GeneratedGames
 from creditrl.envs.alfworld.engine import ALFWorldEngine
-from creditrl.envs.alfworld.game import Game, State, display_names
+from creditrl.envs.alfworld.game import display_names
 from creditrl.envs.alfworld.problem import Problem
 from creditrl.envs.alfworld.reference import Place, ReferenceEngine, Way, read_state
-from creditrl.envs.alfworld.rules import apply, choices
 from creditrl.errors import ConfigError, MissingExtraError, SnapshotError
 
 
@@ -67,13 +66,6 @@ def test_the_first_facts_are_the_first_state(index: int) -> None:
     source = GeneratedGames("train")[index].data
     facts, locations = facts_of(source.problem())
     assert read_state(source.load(), facts, locations) == source.load().start
-
-
-def after(game: Game, commands: str) -> State:
-    state = game.start
-    for command in commands.split("; "):
-        state = apply(game, state, choices(game, state).moves[command])
-    return state
 
 
 def test_facts_of_every_kind_are_read() -> None:
