@@ -375,7 +375,7 @@ def levels(draw: st.DrawFn) -> Level:
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.data())
 def test_many_copies_do_what_each_does_alone_and_what_the_plain_rules_say(data: st.DataObject):
     rooms = data.draw(st.lists(levels(), min_size=1, max_size=5))
@@ -400,7 +400,7 @@ def test_many_copies_do_what_each_does_alone_and_what_the_plain_rules_say(data: 
         assert keys == [one.state_keys(np.array([0]), "state")[0] for one in alone]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.data())
 def test_admissible_actions_are_exactly_the_grounded_ones(data: st.DataObject):
     room = data.draw(levels())
@@ -420,21 +420,6 @@ def test_admissible_actions_are_exactly_the_grounded_ones(data: st.DataObject):
         assert admissible == tuple(grounded)
         copies.restore(index, [snap])
         step(copies, data.draw(st.sampled_from(WORDS)))
-
-
-@settings(max_examples=300)
-@given(
-    st.text(),
-    st.sampled_from([{}, {"compat": "gym-sokoban"}, {"compat": "verl-agent"}]),
-    st.integers(1, 3),
-)
-def test_any_text_is_taken(text: str, options: dict[str, Any], actions_per_turn: int):
-    copies = play(CORRIDOR, actions_per_turn=actions_per_turn, **options)
-    for spoken in (text, f"<action>{text}</action>", f"right || {text}", "\ud800" + text):
-        frame = step(copies, spoken)
-        assert frame.info["ungrounded_reason"][0] in ("", "unparsed", "inapplicable")
-        assert frame.info["grounded"][0] == (frame.info["ungrounded_reason"][0] == "")
-        frame.info["action"][0].encode("utf-8")
 
 
 def test_levels_survive_packing_and_unpacking():

@@ -59,10 +59,11 @@ def test_levels_keep_what_was_asked(config: GeneratorConfig, seed: int):
     assert config.max_optimal_moves is None or level.optimal <= config.max_optimal_moves
 
 
+@pytest.mark.slow
 def test_large_rooms_are_solvable_and_keep_their_bounds():
     config = GeneratorConfig((10, 10), 4, min_optimal_moves=16, max_optimal_moves=60)
     lengths = []
-    for seed in range(12):
+    for seed in range(7):
         level = made(config, seed)
         assert level.optimal is None, "lengths of large rooms are not computed"
         assert not {*level.boxes, level.player} & set(level.targets)
@@ -78,13 +79,13 @@ def test_lengths_are_not_below_the_wheels():
     # gym-sokoban 0.0.6: median 2 optimal moves with one box on 6x6, 7 with two.
     for num_boxes, median in ((1, 2), (2, 7)):
         config = GeneratorConfig(num_boxes=num_boxes)
-        lengths = [made(config, seed).optimal for seed in range(1000)]
+        lengths = [made(config, seed).optimal for seed in range(400)]
         assert np.median(lengths) >= median
 
 
 def test_starts_are_drawn_evenly_over_lengths():
     config = GeneratorConfig(min_optimal_moves=2, max_optimal_moves=8)
-    lengths = np.array([made(config, seed).optimal for seed in range(1500)])
+    lengths = np.array([made(config, seed).optimal for seed in range(700)])
     share = np.bincount(lengths, minlength=9)[2:9] / len(lengths)
     # Every room has short lengths, not every room long ones; none may be rare.
     assert (share > 0.05).all() and share.max() < 0.3

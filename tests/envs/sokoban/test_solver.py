@@ -100,7 +100,7 @@ def test_a_corridor_takes_as_many_moves_as_the_box_is_from_its_target():
     assert optimal_moves(level) == (3,)
 
 
-@settings(max_examples=600)
+@settings(max_examples=250)
 @given(small_levels())
 def test_python_search_and_table_agree_with_exhaustive_search(level: Level):
     truth = exhaustive(level)
@@ -123,7 +123,7 @@ def test_python_search_and_table_agree_with_exhaustive_search(level: Level):
         assert (move in best) == (truth > 0 and exhaustive(after) == truth - 1)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(small_levels())
 def test_numba_returns_the_same_moves_as_python(level: Level):
     pytest.importorskip("numba", reason="the extra [fast] is not installed")
