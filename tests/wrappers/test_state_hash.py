@@ -21,21 +21,12 @@ def test_the_hash_is_63_bits_of_blake2b():
     assert np.int64(hash_state(b"\xff")) >= 0
 
 
-def test_states_that_come_back_have_the_number_they_had():
+def test_the_number_is_the_hash_of_the_state_key():
     env = StateHash(ToyEnv(max_turns=100))
     _, info = env.reset(seed=0, options={"task": 5})
-    numbers = {env.unwrapped.state_key(): info["state_hash"]}
-    rng = np.random.default_rng(0)
-    visits = 0
-    for _ in range(60):
-        action = str(rng.choice(["left", "right", "look"]))
-        _, _, terminated, _, info = env.step(action)
-        key = env.unwrapped.state_key()
-        visits += key in numbers
-        assert numbers.setdefault(key, info["state_hash"]) == info["state_hash"]
-        if terminated:
-            env.reset(options={"task": 5})
-    assert len(set(numbers.values())) == len(numbers) > 4 and visits > 10
+    for action in ("look", "right", "left", "fly", "say hallo"):
+        assert info["state_hash"] == hash_state(env.unwrapped.state_key())
+        info = env.step(action)[4]
 
 
 def test_the_sources_differ_in_what_they_tell_apart():

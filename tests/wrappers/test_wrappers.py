@@ -20,10 +20,10 @@ from toy_env import TOY, ToyEnv, ToyVectorEnv
 
 import creditrl
 import creditrl.wrappers as ours
+from creditrl.agents import RandomAgent
 from creditrl.agents.prompts import get_form
 from creditrl.agents.rollout import Recording, run_episodes
 from creditrl.errors import SnapshotError, WrapperError
-from creditrl.types import Prompt, Reply
 from creditrl.wrappers import (
     Grounding,
     History,
@@ -42,11 +42,8 @@ from creditrl.wrappers.base import below
 
 REPLIES = (
     "<think>on we go</think><action>right</action>",
-    "<think>back</think><action>left</action>",
-    "<action>look</action>",
-    "<think>hm</think><action>say hallo</action>",
-    "no tags at all",
-    "right",
+    *("<think>back</think><action>left</action>", "<action>look</action>"),
+    *("<think>hm</think><action>say hallo</action>", "no tags at all", "right"),
 )
 
 
@@ -465,13 +462,11 @@ def test_odd_replies_do_no_harm(rng: np.random.Generator):
 
 
 def test_the_rollout_loop_runs_over_wrapped_environments():
-    agent = RandomAgent()
-    bare = run_episodes(ToyVectorEnv(4, group_size=2), agent, agent.form, seed=1)
+    form = get_form("plain")
+    bare = run_episodes(ToyVectorEnv(4, group_size=2), RandomAgent(seed=0), form, seed=1)
     venv = VectorRecordTrajectory(VectorStateHash(VectorGrounding(ToyVectorEnv(4, group_size=2))))
-    agent = RandomAgent()
-    wrapped = run_episodes(
-        venv, agent, agent.form, seed=1, record=Recording(hash_states="state", segments=True)
-    )
+    recording = Recording(hash_states="state", segments=True)
+    wrapped = run_episodes(venv, RandomAgent(seed=0), form, seed=1, record=recording)
     for one, other, record in zip(
         bare, wrapped, sorted(venv.pop(), key=lambda t: (t.group, t.member)), strict=True
     ):
@@ -479,14 +474,3 @@ def test_the_rollout_loop_runs_over_wrapped_environments():
         assert [t.state for t in other.turns] == [t.state for t in record.turns]
         assert one.seed == other.seed == record.seed
         assert one.final_observation == record.final_observation
-
-
-class RandomAgent:
-    name = "random"
-
-    def __init__(self) -> None:
-        self.form = get_form("plain")
-        self.rng = np.random.default_rng(0)
-
-    def act(self, prompts: list[Prompt]) -> list[Reply]:
-        return [Reply(str(self.rng.choice(prompt.admissible_actions))) for prompt in prompts]
