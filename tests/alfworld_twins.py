@@ -17,8 +17,6 @@ import pytest
 
 import creditrl
 
-__all__ = ["prepare", "run_twin", "twins"]
-
 PAGE = Path(__file__).parents[1] / "docs" / "environments" / "ALFWorld.md"
 
 AGENT = '''

@@ -10,22 +10,6 @@ from creditrl.envs.webshop.goals import NO_LIMIT, Goal
 from creditrl.envs.webshop.product import Product
 from creditrl.envs.webshop.shop import RESULTS, Shop
 
-__all__ = [
-    "CARDIGAN",
-    "GADGET",
-    "GOAL",
-    "HUMAN_GOAL",
-    "LAMP",
-    "ODD_GOALS",
-    "PRODUCTS",
-    "TEA",
-    "ListCatalogue",
-    "WordIndex",
-    "goal_of",
-    "odd_shop",
-    "small_shop",
-]
-
 
 class ListCatalogue:
     """Products in a list."""
@@ -151,32 +135,6 @@ PRODUCTS: tuple[Product, ...] = (
 )
 """26 products: the word ``soft`` finds 25, on three pages."""
 
-GOAL = Goal(
-    asin=CARDIGAN.asin,
-    instruction="Find me machine wash women's sweaters with long sleeve with color: washed red, "
-    "and size: large, and price lower than 30.00 dollars",
-    attributes=("long sleeve", "machine wash"),
-    options=(("color", "washed red"), ("size", "large")),
-    price_upper=30.0,
-    title=CARDIGAN.title,
-    category=CARDIGAN.category,
-    query=CARDIGAN.query,
-    product_category=CARDIGAN.product_category,
-)
-
-HUMAN_GOAL = Goal(
-    asin=TEA.asin,
-    instruction="i want some organic tea",
-    attributes=("organic",),
-    options=(),
-    price_upper=NO_LIMIT,
-    title=TEA.title,
-    category=TEA.category,
-    query=TEA.query,
-    product_category=TEA.product_category,
-    human=True,
-)
-
 
 def goal_of(product: Product, **fields: object) -> Goal:
     """Return a goal about a product: all of its attributes, and what else is told."""
@@ -184,6 +142,16 @@ def goal_of(product: Product, **fields: object) -> Goal:
     about = {name: getattr(product, name) for name in same}
     rest = {"instruction": "", "options": (), "price_upper": NO_LIMIT}
     return Goal(**{**about, **rest, **fields})
+
+
+GOAL = goal_of(
+    CARDIGAN,
+    instruction="Find me machine wash women's sweaters with long sleeve with color: washed red, "
+    "and size: large, and price lower than 30.00 dollars",
+    options=(("color", "washed red"), ("size", "large")),
+    price_upper=30.0,
+)
+HUMAN_GOAL = goal_of(TEA, instruction="i want some organic tea", human=True)
 
 
 def small_shop(products: Sequence[Product] = PRODUCTS) -> Shop:

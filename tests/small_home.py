@@ -15,8 +15,6 @@ from creditrl.envs.virtualhome.profiles import FIXED, Profile
 from creditrl.envs.virtualhome.rules import perform
 from creditrl.types import Task
 
-__all__ = ["Home", "edge", "edges_of", "household", "make_task", "two_mugs"]
-
 NODES = """
  1 kitchen     Rooms
  2 bedroom     Rooms

@@ -9,8 +9,6 @@ from typing import Any
 
 from creditrl.envs.webshop.product import Product
 
-__all__ = ["EXTRAS", "HUMAN", "LEFT_OUT", "RECORDS", "record", "write_shop"]
-
 
 def record(asin: str = "B000000001", **changed: Any) -> dict[str, Any]:
     """Return a record of ``items_shuffle.json``; a field whose value is ``...`` is left out."""

@@ -22,27 +22,11 @@ def _combination(
 ) -> Combination:
     """Return Ann Lee, who sells a lamp, and Bo Diaz, who wants it."""
     ann = Character(
-        "ann",
-        "Ann",
-        "Lee",
-        31,
-        "Baker",
-        "Woman",
-        "She/her",
-        "Ann bakes at night.",
-        "Ann is calm.",
-        "Ann cannot cook.",
+        *("ann", "Ann", "Lee", 31, "Baker", "Woman", "She/her", "Ann bakes at night."),
+        *("Ann is calm.", "Ann cannot cook."),
     )
     bo = Character(
-        "bo",
-        "Bo",
-        "Diaz",
-        40,
-        "Pilot",
-        "Man",
-        "He/him",
-        "Bo flies gliders.",
-        "Bo is bold.",
+        *("bo", "Bo", "Diaz", 40, "Pilot", "Man", "He/him", "Bo flies gliders.", "Bo is bold."),
         "Bo fears heights.",
     )
     scenario = Scenario(
@@ -171,19 +155,12 @@ def _read(folder: Path) -> list[Recorded]:
         return [json.loads(line) for line in (folder / name).read_text("utf-8").splitlines()]
 
     scenarios = {row["env_id"]: row for row in rows("environment_profiles.jsonl")}
+    names = (
+        *("agent_id", "first_name", "last_name", "age", "occupation", "gender", "gender_pronoun"),
+        *("public_info", "personality_and_values", "secret"),
+    )
     people = {
-        row["agent_id"]: Character(
-            row["agent_id"],
-            row["first_name"],
-            row["last_name"],
-            row["age"],
-            row["occupation"],
-            row["gender"],
-            row["gender_pronoun"],
-            row["public_info"],
-            row["personality_and_values"],
-            row["secret"],
-        )
+        row["agent_id"]: Character(*(row[name] for name in names))
         for row in rows("agent_profiles.jsonl")
     }
     both = rows("scored_episodes_a.jsonl") + rows("scored_episodes_b.jsonl")

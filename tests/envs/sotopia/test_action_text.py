@@ -72,11 +72,7 @@ def test_long_speeches_are_cut() -> None:
 
 def test_the_forms_that_are_told_are_the_forms_that_are_read() -> None:
     assert [read_action(form)[0].kind for form in ACTION_FORMS] == [  # type: ignore[union-attr]
-        "speak",
-        "non-verbal communication",
-        "action",
-        "leave",
-        "none",
+        *("speak", "non-verbal communication", "action", "leave", "none"),
     ]
 
 

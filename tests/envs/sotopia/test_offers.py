@@ -48,10 +48,7 @@ def test_who_accepts_what_stands_has_agreed(said: str) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        "<reject>",
-        "I can't accept that",
-        "No deal.",
-        "I would accept it if it were blue",
+        *("<reject>", "I can't accept that", "No deal.", "I would accept it if it were blue"),
         "Is $25 all?",
     ],
 )
@@ -127,13 +124,8 @@ def test_questions_wait_until_they_are_answered() -> None:
 def test_moves_are_what_the_side_itself_can_say() -> None:
     turns = talk("<offer slot=mon-9>")
     assert moves(ask(TIMES, turns, 1)) == (
-        "say: <accept>",
-        "say: <reject>",
-        "say: <offer slot=mon-11>",
-        "say: <offer slot=tue-9>",
-        "say: <offer slot=mon-9>",
-        "nothing",
-        "leave",
+        *("say: <accept>", "say: <reject>", "say: <offer slot=mon-11>"),
+        *("say: <offer slot=tue-9>", "say: <offer slot=mon-9>", "nothing", "leave"),
     )
     # Side 0 is not free on Tuesday, and its own offer is not its to accept.
     assert moves(ask(TIMES, turns, 0)) == (

@@ -74,11 +74,7 @@ def test_the_own_prompt_asks_for_upstreams_json() -> None:
     schema = json.loads(text[text.index('{"properties"') :])
     assert schema["required"] == ["action_type", "argument"]
     assert schema["properties"]["action_type"]["enum"] == [
-        "none",
-        "speak",
-        "non-verbal communication",
-        "action",
-        "leave",
+        *("none", "speak", "non-verbal communication", "action", "leave"),
     ]
 
 

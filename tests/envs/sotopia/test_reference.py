@@ -121,14 +121,10 @@ def test_marked_texts_are_shown_as_upstream_shows_them() -> None:
     from creditrl.envs.sotopia.rendering import visible
 
     for marked in (
-        "plain",
-        "a <extra_info>b</extra_info> c",
-        "a <p viewer='agent_0'>b</p> c",
+        *("plain", "a <extra_info>b</extra_info> c", "a <p viewer='agent_0'>b</p> c"),
         'a <p viewer="environment">b <strategy_hint>c</strategy_hint></p>',
-        "<root><p viewer='agent_1'>b</p></root>",
-        "a <secret_note>b</secret_note> c",
-        "Crate & Barrel <extra_info>x</extra_info>",
-        "1 &lt; 2 &amp; 3",
+        *("<root><p viewer='agent_1'>b</p></root>", "a <secret_note>b</secret_note> c"),
+        *("Crate & Barrel <extra_info>x</extra_info>", "1 &lt; 2 &amp; 3"),
     ):
         for side in (0, 1):
             assert visible(marked, side) == render_text_for_agent(marked, side), marked

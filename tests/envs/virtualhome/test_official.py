@@ -318,7 +318,7 @@ def test_the_expert_solves_real_tasks(profile: str, test_data: Path) -> None:
         max_turns=100,
     )
     tasks = official_tasks("all", "triples", test_data / "virtualhome")
-    for index in range(0, len(tasks), 10):
+    for index in range(0, len(tasks), 8):
         env.reset(seed=0, options={"task": index})
         plan = creditrl.expert_plan(env)
         assert plan is not None, tasks[index].id

@@ -86,12 +86,8 @@ def test_what_a_program_brings_along_lies_where_it_may_in_the_room_it_is_wanted_
 
 def test_switches_doors_and_plugs_are_as_the_program_finds_them() -> None:
     made = prepared(
-        "[WALK] <lamp> (21)",
-        "[PLUGIN] <lamp> (21)",
-        "[SWITCHON] <lamp> (21)",
-        "[SWITCHOFF] <lamp> (21)",
-        "[WALK] <fridge> (10)",
-        "[CLOSE] <fridge> (10)",
+        *("[WALK] <lamp> (21)", "[PLUGIN] <lamp> (21)", "[SWITCHON] <lamp> (21)"),
+        *("[SWITCHOFF] <lamp> (21)", "[WALK] <fridge> (10)", "[CLOSE] <fridge> (10)"),
     )
     assert made.cause == "" and carried_out(made)
     assert states(made, 21) >= {"OFF", "PLUGGED_OUT"}

@@ -14,7 +14,7 @@ from creditrl.envs.virtualhome.acts import ACTIONS, Act
 from creditrl.envs.virtualhome.bench_walk import draw, stir
 from creditrl.envs.virtualhome.choices import possible
 from creditrl.envs.virtualhome.graph import Scene, bits
-from creditrl.envs.virtualhome.profiles import FIXED, PROFILES, SPA, V1, Profile
+from creditrl.envs.virtualhome.profiles import FIXED, SPA, V1, Profile
 from creditrl.envs.virtualhome.rules import perform
 from creditrl.envs.virtualhome.turn import glance, is_close, reach, room_of
 from creditrl.errors import UnknownNameError
@@ -437,11 +437,3 @@ def test_a_glance_changes_nothing_that_can_be_seen() -> None:
     after = glance(home.scene, home.world, SPA, 2)
     assert after.key(home.scene) == home.world.key(home.scene)
     assert glance(home.scene, home.world, FIXED) is home.world
-
-
-def test_profiles_are_found_by_their_names() -> None:
-    assert {name: profile.name for name, profile in PROFILES.items()} == {
-        "v1": "v1",
-        "spa": "spa",
-        "fixed": "fixed",
-    }

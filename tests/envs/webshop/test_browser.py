@@ -171,12 +171,7 @@ def test_what_traps_a_page_has_a_browser_shows_and_clicks_them() -> None:
     pair.act("search[gadget]")
     pair.act(f"click[{GADGET.asin.lower()}]")
     for label in (
-        'say "hi"',
-        "pack [of 2]",
-        "two\nlines",
-        "naïve ☞",
-        "search: next >",
-        "fit: large",
+        *('say "hi"', "pack [of 2]", "two\nlines", "naïve ☞", "search: next >", "fit: large"),
     ):
         pair.act(f"click[{label}]")
     for button in ("features", "< prev", "description", "< prev", "buy now"):

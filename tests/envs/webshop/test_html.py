@@ -20,12 +20,7 @@ from creditrl.envs.webshop.reward import Parts, reward
 from creditrl.envs.webshop.text import observation
 
 QUERIES = (
-    "soft",
-    "gadget & co",
-    "desk lamp light",
-    "green tea",
-    "nothing of that",
-    ". ..",
+    *("soft", "gadget & co", "desk lamp light", "green tea", "nothing of that", ". .."),
     "<r> 1",
 )
 INSTRUCTIONS = (GOAL.instruction, "<b>fat</b> & \"quoted\"\r\n'two'  lines", " ", "\n ", "")

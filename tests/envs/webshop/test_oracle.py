@@ -7,12 +7,12 @@ import random
 from dataclasses import replace
 
 import pytest
-from shops import CARDIGAN, GADGET, GOAL, HUMAN_GOAL, LAMP, PRODUCTS, TEA, small_shop
+from shops import CARDIGAN, GADGET, GOAL, HUMAN_GOAL, LAMP, PRODUCTS, TEA, goal_of, small_shop
 from webshop_files import real_people, real_products
 
 from creditrl.envs.webshop.catalogue import MemoryCatalogue, document_text
 from creditrl.envs.webshop.generate import builtin_products, builtin_requests
-from creditrl.envs.webshop.goals import Goal, HumanGoals, synthetic_goals
+from creditrl.envs.webshop.goals import HumanGoals, synthetic_goals
 from creditrl.envs.webshop.oracle import best_options, best_query, next_action
 from creditrl.envs.webshop.pages import (
     START,
@@ -24,25 +24,11 @@ from creditrl.envs.webshop.pages import (
     product_of,
     search,
 )
-from creditrl.envs.webshop.product import Product
 from creditrl.envs.webshop.reward import reward
 from creditrl.envs.webshop.search import Index
 from creditrl.envs.webshop.shop import Shop
 
 FIXED, UPSTREAM = Rules("fixed"), Rules("upstream")
-
-
-def goal_of(product: Product, **fields) -> Goal:
-    return replace(
-        GOAL,
-        asin=product.asin,
-        attributes=product.attributes,
-        title=product.title,
-        category=product.category,
-        query=product.query,
-        product_category=product.product_category,
-        **{"options": (), **fields},
-    )
 
 
 def after(shop, rules, page, action) -> Page:
@@ -72,11 +58,8 @@ def solve(shop, rules, goal, page=START) -> tuple[list[str], float]:
 def test_it_searches_opens_chooses_and_buys():
     actions, value = solve(small_shop(), FIXED, GOAL)
     assert actions == [
-        "search[machine wash women's sweaters long sleeve]",
-        "click[b00cardig1]",
-        "click[washed red]",
-        "click[large]",
-        "click[buy now]",
+        *("search[machine wash women's sweaters long sleeve]", "click[b00cardig1]"),
+        *("click[washed red]", "click[large]", "click[buy now]"),
     ]
     assert value == 1.0
 

@@ -204,11 +204,8 @@ def test_the_example_is_told_in_the_form_that_is_asked_for():
     said = form.messages(ask(SEARCH_PAGE, ()))
     replies = [message.content for message in said if message.role == "assistant"][1:]
     assert [form.parse(reply).action for reply in replies] == [
-        "search[round ceramic plant pot with drainage hole]",
-        "click[B0FERNPOT1]",
-        "click[white]",
-        "click[6 inch]",
-        "click[Buy Now]",
+        *("search[round ceramic plant pot with drainage hole]", "click[B0FERNPOT1]"),
+        *("click[white]", "click[6 inch]", "click[Buy Now]"),
     ]
     assert all(form.parse(reply).valid_format for reply in replies)
     assert said[2].content == f"Here is an example.\n{WEBSHOP.example.observation}"
