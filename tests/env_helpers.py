@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import gymnasium as gym
 
 import creditrl
+from creditrl.envs.prompt import Ask
 
 
 def follow_expert(env: gym.Env[Any, Any], **reset: Any) -> tuple[float, dict[str, Any]]:
@@ -20,3 +22,19 @@ def follow_expert(env: gym.Env[Any, Any], **reset: Any) -> tuple[float, dict[str
         total += float(reward)
         over = terminated or truncated
     return total, info
+
+
+def expert_asks(env: Any, tasks: Iterable[int]) -> Iterator[tuple[Ask, str]]:
+    """Play tasks as the expert does; yield what an agent would be asked, and what it does."""
+    env = env.unwrapped
+    for task in tasks:
+        text, info = env.reset(seed=1, options={"task": task})
+        history: tuple[tuple[str, str], ...] = ()
+        over = False
+        while not over:
+            action = env.expert_action()
+            asked = (text, info["goal"], info["admissible_actions"], info["action_hint"])
+            yield Ask(*asked, len(history), history, env.env_id), action
+            history = (*history, (text, action))
+            text, _, terminated, truncated, info = env.step(action)
+            over = terminated or truncated

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gymnasium as gym
-import numpy as np
 import pytest
+from env_helpers import expert_asks
 
 import creditrl  # noqa: F401 - registers the environments
 from creditrl.agents.prompts import Ask, listed_actions
@@ -80,21 +80,12 @@ def test_without_terms_there_is_small_talk() -> None:
 
 @pytest.mark.parametrize("observation", ["full", "new"])
 def test_every_action_of_the_expert_is_among_the_choices(observation: str) -> None:
-    venv = gym.make_vec(ENV_ID, num_envs=80, split="train", observation=observation)
-    seen, info = venv.reset(seed=1, options={"task": list(range(80))})
-    history: list[list[tuple[str, str]]] = [[] for _ in range(80)]
-    over = np.zeros(80, dtype=np.bool_)
+    env = gym.make(ENV_ID, split="train", observation=observation)
     turns = listed = 0
-    while not over.all():
-        actions = venv.unwrapped.expert_actions(list(range(80)))
-        for k in np.flatnonzero(~over):
-            ask = Ask(seen[k], history=history[k], turn=len(history[k]), env_id=ENV_ID)
-            turns += 1
-            listed += actions[k] in listed_actions(ask)
-            assert len(compact(ask)) < 110
-            history[k].append((seen[k], actions[k]))
-        seen, _, terminated, truncated, info = venv.step([a or "leave" for a in actions])
-        over |= terminated | truncated
+    for ask, action in expert_asks(env, range(80)):
+        turns += 1
+        listed += action in listed_actions(ask)
+        assert len(compact(ask)) < 110
     assert listed == turns > 400
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import gymnasium as gym
 import pytest
+from env_helpers import expert_asks
 
 import creditrl  # noqa: F401 (registers the environments)
 from creditrl.agents.prompts import Ask, listed_actions
@@ -37,26 +38,15 @@ def expert_turns() -> tuple[_ExpertTurn, ...]:
     """Return the expert's turns in one task of every kind, in houses kept for evaluation."""
     env = gym.make(ENV_ID, split="valid_unseen").unwrapped
     found = []
-    for task in range(len(KINDS)):
-        text, info = env.reset(options={"task": task})
-        history: tuple[tuple[str, str], ...] = ()
-        over = False
-        while not over:
-            one = Ask(
-                text, info["goal"], info["admissible_actions"], history=history, env_id=ENV_ID
-            )
-            action = env.expert_action()
-            opened: set[str] = set()
-            if action not in choices(one):
-                saved = env.snapshot()
-                for walk in choices(one):
-                    if walk.startswith("walk to "):
-                        opened |= {*env.step(walk)[4]["admissible_actions"]}
-                        env.restore(saved)
-            found.append(_ExpertTurn(one, action, frozenset(opened)))
-            history = (*history, (text, action))
-            text, _, terminated, truncated, info = env.step(action)
-            over = terminated or truncated
+    for one, action in expert_asks(env, range(len(KINDS))):
+        opened: set[str] = set()
+        if action not in choices(one):
+            saved = env.snapshot()
+            for walk in choices(one):
+                if walk.startswith("walk to "):
+                    opened |= {*env.step(walk)[4]["admissible_actions"]}
+                    env.restore(saved)
+        found.append(_ExpertTurn(one, action, frozenset(opened)))
     return tuple(found)
 
 

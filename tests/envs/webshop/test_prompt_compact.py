@@ -2,6 +2,7 @@
 
 import gymnasium as gym
 import pytest
+from env_helpers import expert_asks
 
 from creditrl.envs.prompt import Ask
 from creditrl.envs.webshop.prompt_choices import choices
@@ -160,26 +161,14 @@ def test_leaving_a_product_forgets_what_was_chosen_for_it_and_not_what_was_read(
 @pytest.mark.parametrize(("goals", "least"), [("synthetic", 0.99), ("human", 0.95)])
 def test_the_experts_action_is_among_the_choices_unless_it_opens_another_product(goals, least):
     """Of people's goals some need a word of the title in the query, which no goal has."""
-    env = gym.make("CreditRL/WebShop-v0", split="valid_unseen", goals=goals).unwrapped
+    env = gym.make("CreditRL/WebShop-v0", split="valid_unseen", goals=goals)
     turns = listed = opened = first = 0
-    for task in range(200):
-        observation, info = env.reset(options={"task": task})
-        history: list[tuple[str, str]] = []
-        done = False
-        while not done:
-            action = env.expert_action()
-            now = Ask(
-                *(observation, info["goal"], info["admissible_actions"], info["action_hint"]),
-                *(len(history), tuple(history), "CreditRL/WebShop-v0"),
-            )
-            if action.startswith("click[b0"):
-                opened += 1
-                first += action in listed_actions(now)
-            else:
-                turns += 1
-                listed += action in listed_actions(now)
-            history.append((observation, action))
-            observation, _, terminated, truncated, info = env.step(action)
-            done = terminated or truncated
+    for now, action in expert_asks(env, range(100)):
+        if action.startswith("click[b0"):
+            opened += 1
+            first += action in listed_actions(now)
+        else:
+            turns += 1
+            listed += action in listed_actions(now)
     assert listed / turns >= least
     assert first / opened >= 0.45  # the expert knows which product the goal was made of
