@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import gymnasium as gym
+import pytest
 
 import creditrl
 from creditrl.envs.prompt import Ask
@@ -38,3 +40,26 @@ def expert_asks(env: Any, tasks: Iterable[int]) -> Iterator[tuple[Ask, str]]:
             history = (*history, (text, action))
             text, _, terminated, truncated, info = env.step(action)
             over = terminated or truncated
+
+
+def refusal(error: type[Exception], call: Callable[..., object], *args: Any, **more: Any) -> str:
+    """Return what an error says, in one line, that a call raises."""
+    with pytest.raises(error) as caught:
+        call(*args, **more)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
+    """Hide packages from whoever looks whether they are installed."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda n, *more: None if n in packages else find(n, *more)
+    )
+
+
+def without_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be on a machine that shows no windows."""
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from alfworld_files import real_game, real_rows
 from households import Kitchen, kitchen_task
 
 from creditrl.envs.alfworld import engine, rules, words
@@ -160,48 +158,3 @@ def test_a_task_that_holds_no_game_is_refused_and_no_copy_changes() -> None:
             kitchen.copies.begin(kitchen.all, tasks, [0, 0])
         assert kitchen.copies.frame(kitchen.all).text == kitchen.frame.text
     assert kitchen.step("open fridge 1").info["grounded"].all()
-
-
-class _Real(GameSource):
-    """An official problem of the data folder."""
-
-    def __init__(self, row: dict[str, Any]) -> None:
-        self.row = row
-
-    @property
-    def key(self) -> str:
-        return str(self.row["id"])
-
-    def load(self) -> Game:
-        return real_game(self.row)
-
-
-@pytest.fixture
-def heat_a_mug(test_data: Path) -> Kitchens:
-    """The first heat-a-mug game of the folder, at its beginning."""
-    wanted = ("pick_heat_then_place_in_recep", "Mug")
-    rows = real_rows(test_data)
-    row = next(r for r in rows if (r["type"], r["params"]["object_target"]) == wanted)
-    return Kitchens(task=Task(row["id"], row["type"], "train", 0, data=_Real(row)))
-
-
-def test_each_reason_from_a_real_game(heat_a_mug: Kitchens) -> None:
-    def told(action: str) -> tuple[str, tuple[str, ...]]:
-        info = heat_a_mug.step(action).info
-        return info["ungrounded_reason"][0], info["unmet"][0]
-
-    assert told("please heat the mug") == ("unparsed", ())
-    assert told("go to swimmingpool 1") == ("unknown", ())
-    assert told("open fridge 1") == ("inapplicable", ("atLocation(fridge 1)",))
-    assert told("heat mug 1 with microwave 1") == (
-        "inapplicable",
-        ("atLocation(microwave 1)", "holds(mug 1)"),
-    )
-    assert told("go to fridge 1") == ("", ())
-    assert told("go to fridge 1") == ("inapplicable", ("not atLocation(fridge 1)",))
-    assert told("open fridge 1") == ("", ())
-    assert told("open fridge 1") == ("inapplicable", ("not opened(fridge 1)",))
-    assert told("heat mug 1 with fridge 1") == (
-        "inapplicable",
-        ("receptacleType(fridge 1, microwave)", "holds(mug 1)"),
-    )

@@ -71,19 +71,6 @@ def test_types_of_tasks_can_be_chosen(kind: str) -> None:
     assert {env.reset(seed=seed)[1]["task_type"] for seed in range(4)} == {kind}
 
 
-def test_the_old_flavour_speaks_its_own_words() -> None:
-    env = gym.make(ENV_ID, flavour="0.3", size="small", task_types="pick_and_place_simple")
-    _, info = env.reset(seed=0)
-    said = []
-    while not info["success"]:
-        action = creditrl.expert_action(env)
-        text, _, _, _, info = env.step(action)
-        said.append((action, text))
-    assert any(text.startswith("You arrive at loc ") for _, text in said)
-    assert said[-1][0].startswith("put ") and " in/on " in said[-1][0]
-    assert "help" not in info["admissible_actions"]
-
-
 def test_an_annotator_names_the_task_in_his_own_words(official: Path) -> None:
     def goal(**options: Any) -> tuple[str, str]:
         env = gym.make(ENV_ID, data="official", data_dir=official, **options)

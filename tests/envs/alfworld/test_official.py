@@ -15,6 +15,7 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 from alfworld_files import HOUSEHOLD, game, trajectory, write_trial
+from env_helpers import refusal
 
 from creditrl.cli import run
 from creditrl.envs.alfworld import listing
@@ -253,28 +254,26 @@ def test_the_folder_of_the_splits_will_do(home: Path) -> None:
 
 
 def test_missing_data_names_the_folder_and_the_command(tmp_path: Path) -> None:
-    def refusal(folder: Path, split: str = "train") -> str:
-        with pytest.raises(DataError) as caught:
-            OfficialGames(split, data_dir=folder)
-        (line,) = str(caught.value).splitlines()
+    def refused(folder: Path, split: str = "train") -> str:
+        line = refusal(DataError, OfficialGames, split, data_dir=folder)
         option = "" if folder.name == "file" else f" --folder {shlex.quote(str(folder))}"
         assert f"`creditrl data get alfworld{option}`" in line
         return line
 
     none = tmp_path / "none"
-    assert f"{none}: no such folder, expected json_2.1.1/train/<task>/<trial>" in refusal(none)
-    assert f"{tmp_path}: no games, expected" in refusal(tmp_path)
+    assert f"{none}: no such folder, expected json_2.1.1/train/<task>/<trial>" in refused(none)
+    assert f"{tmp_path}: no games, expected" in refused(tmp_path)
     file = tmp_path / "file"
     file.touch()
-    assert "This is a file." in refusal(file)
-    refusal(tmp_path / ("too long a name" * 30))
+    assert "This is a file." in refused(file)
+    refused(tmp_path / ("too long a name" * 30))
     (tmp_path / "json_2.1.1" / "train").mkdir(parents=True)
-    assert "train: 0 games. Expected" in refusal(tmp_path)
+    assert "train: 0 games. Expected" in refused(tmp_path)
     for number in range(3):
         write_trial(tmp_path, f"train/{MUG}-{number}/trial_T{number}", game())
     write_trial(tmp_path, f"train/{MUG}-3/trial_T3", None, trajectory())
-    assert "0 games; left out: 3 no traj_data.json, 1 no game file." in refusal(tmp_path)
-    assert "there is no split 'valid_seen'; there are: train" in refusal(tmp_path, "valid_seen")
+    assert "0 games; left out: 3 no traj_data.json, 1 no game file." in refused(tmp_path)
+    assert "there is no split 'valid_seen'; there are: train" in refused(tmp_path, "valid_seen")
 
 
 @pytest.mark.parametrize(
@@ -282,9 +281,7 @@ def test_missing_data_names_the_folder_and_the_command(tmp_path: Path) -> None:
 )
 def test_who_names_a_part_of_the_games_is_told_their_folder(home, part, capsys):
     path = home / "json_2.1.1" / part
-    with pytest.raises(DataError) as caught:
-        OfficialGames("train", data_dir=path)
-    message = str(caught.value)
+    message = refusal(DataError, OfficialGames, "train", data_dir=path)
     assert f"ALFWorld's games lie in {home}: set data_dir or ALFWORLD_DATA to that" in message
     assert "creditrl data get" not in message
     # Nor are they fetched into it.

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import lzma
 import random
 from collections import Counter, deque
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 
 import pytest
+from alfworld_files import real_game, real_rows
 from households import after, kitchen_game
 
 from creditrl.envs.alfworld.builtin import GeneratedGame
 from creditrl.envs.alfworld.game import NOTHING, Game, State, bits, compile_game
 from creditrl.envs.alfworld.generate import HouseholdConfig
-from creditrl.envs.alfworld.pddl import read_problem
 from creditrl.envs.alfworld.planner import plan, plan_commands
 from creditrl.envs.alfworld.problem import TASK_TYPES, Goal, Problem
 from creditrl.envs.alfworld.rules import Kind, Move, apply, choices, goal_status, is_in_reach
@@ -305,12 +302,7 @@ def test_no_plan_is_shorter_in_a_builtin_household(kind: int) -> None:
 @lru_cache(maxsize=1)
 def official_games(folder: Path) -> list[Game]:
     """Return every twentieth game of the data, 99 of all types."""
-    with lzma.open(folder / "alfworld" / "games.jsonl.xz", "rt") as lines:
-        rows = [json.loads(line) for line in islice(lines, 0, None, 20)]
-    return [
-        compile_game(read_problem(row["pddl"], row["id"]), row["task"].rstrip("."), "0.4")
-        for row in rows
-    ]
+    return [real_game(row) for row in real_rows(folder, every=20)]
 
 
 def test_official_games_are_won_from_the_start_and_from_all_but_dead_ends(test_data: Path) -> None:
@@ -335,19 +327,18 @@ def test_official_games_are_won_from_the_start_and_from_all_but_dead_ends(test_d
 def test_dead_ends_of_official_games_are_as_many_as_the_readme_says(test_data: Path) -> None:
     found: Counter[str] = Counter()
     games = 0
-    with lzma.open(test_data / "alfworld" / "games.jsonl.xz", "rt") as lines:
-        for row in map(json.loads, lines):
-            game = compile_game(read_problem(row["pddl"], row["id"]), "", "0.4")
-            fits = 0
-            for holders, place in zip(game.holders, game.location_of, strict=True):
-                fits |= holders if place != NOTHING else 0
-            stuck = set()
-            for thing in bits(game.pickupable & ~fits):
-                if state := with_in_hand(game, thing):
-                    assert plan(game, state) is None
-                    stuck.add(game.object_names[thing].split()[0])
-            found.update(stuck)
-            games += bool(stuck)
+    for row in real_rows(test_data):
+        game = real_game(row)
+        fits = 0
+        for holders, place in zip(game.holders, game.location_of, strict=True):
+            fits |= holders if place != NOTHING else 0
+        stuck = set()
+        for thing in bits(game.pickupable & ~fits):
+            if state := with_in_hand(game, thing):
+                assert plan(game, state) is None
+                stuck.add(game.object_names[thing].split()[0])
+        found.update(stuck)
+        games += bool(stuck)
     assert (games, dict(found)) == (473, {"papertowelroll": 364, "teddybear": 109})
 
 

@@ -115,21 +115,6 @@ def test_without_a_list_of_actions_the_words_are_the_present_ones():
     assert words_for(Ask("", env_id="CreditRL/ALFWorld-v3")) is ALFWORLD["0.4"]
 
 
-@pytest.mark.parametrize(("flavour", "put"), [("0.4", "move {obj} to {recep}"), ("0.3", None)])
-def test_the_templates_are_those_of_the_papers_with_the_flavours_way_to_put(flavour, put):
-    assert ALFWORLD[flavour].actions == (
-        "go to {recep}",
-        "take {obj} from {recep}",
-        put or "put {obj} in/on {recep}",
-        "open {recep}",
-        "close {recep}",
-        "use {obj}",
-        "clean {obj} with {recep}",
-        "heat {obj} with {recep}",
-        "cool {obj} with {recep}",
-    )
-
-
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_commands_fit_the_templates_but_for_those_that_no_task_needs(flavour):
     templates = [
@@ -173,19 +158,6 @@ def test_the_worked_example_is_a_real_episode(flavour):
         text, _, terminated, _, info = env.step(turn.action)
         assert info["grounded"] and text == turn.observation
     assert terminated and info["success"]
-
-
-@pytest.mark.parametrize("flavour", FLAVOURS)
-def test_the_worked_example_is_written_in_the_form_that_is_asked_for(flavour):
-    form = get_form("react")
-    prompt, _ = gym.make(ALFWORLD_ID).reset(options={"task": task(flavour)})
-    admissible = ("help",) if flavour == "0.4" else ("look",)
-    messages = form.messages(Ask(prompt, admissible_actions=admissible, env_id=ALFWORLD_ID))
-    parsed = [form.parse(m.content) for m in messages if m.role == "assistant"][1:]
-    turns = ALFWORLD[flavour].example.turns
-    assert [p.action for p in parsed] == [turn.action for turn in turns]
-    assert [p.thought for p in parsed] == [turn.thought for turn in turns]
-    assert all(p.valid_format for p in parsed)
 
 
 # -- prompts as they are read -----------------------------------------------------------------

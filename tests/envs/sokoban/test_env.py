@@ -30,18 +30,6 @@ def test_sizes_and_boxes_can_be_chosen():
     assert tall.reset(seed=0)[0].shape == (8 * 32, 5 * 32, 3)
 
 
-def test_moves_to_go_fall_by_one_along_the_expert():
-    env = gym.make(ENV_ID, tier="medium", progress=True, max_turns=200)
-    _, info = env.reset(seed=11)
-    assert info["optimal_remaining"] == info["optimal_length"]
-    while info["optimal_remaining"] > 0:
-        before = info["optimal_remaining"]
-        info = env.step(creditrl.expert_action(env))[-1]
-        assert info["optimal_remaining"] == before - 1
-        assert info["deadlocked"] == "no"
-    assert info["success"]
-
-
 def test_the_turn_limit_of_the_tier_truncates():
     env = gym.make(ENV_ID)
     env.reset(seed=0)

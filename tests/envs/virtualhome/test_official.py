@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from env_helpers import refusal
 from small_home import Home, edge, household
 
 import creditrl
@@ -260,10 +261,9 @@ def test_the_states_of_a_line_are_read(folder: Path) -> None:
 def test_a_damaged_line_is_named(change: dict[str, Any], problem: str, folder: Path) -> None:
     write_triple(folder)
     write_spa(folder, line(), line(**change))
-    with pytest.raises(DataError) as caught:
-        official_tasks("valid_unseen", "spa", folder)
-    assert str(caught.value).startswith(str(folder / "new_unseen_test.jsonl:2: no task of SPA's"))
-    assert problem in str(caught.value)
+    message = refusal(DataError, official_tasks, "valid_unseen", "spa", folder)
+    assert message.startswith(str(folder / "new_unseen_test.jsonl:2: no task of SPA's"))
+    assert problem in message
 
 
 def test_a_line_and_a_graph_of_different_releases_are_told_apart(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from env_helpers import refusal
 from small_home import Home
 
 from creditrl.envs.virtualhome.acts import Act
@@ -70,10 +71,9 @@ def test_what_upstream_writes_in_another_way_is_read(text: str, same: str) -> No
     ],
 )
 def test_a_line_that_cannot_be_read_is_named(text: str, what: str) -> None:
-    with pytest.raises(DataError) as caught:
-        parse_program(["Title", "", "[SLEEP]", text], "bad.txt")
-    assert str(caught.value).startswith(f"bad.txt:4: {text!r}: ")
-    assert what in str(caught.value)
+    message = refusal(DataError, parse_program, ["Title", "", "[SLEEP]", text], "bad.txt")
+    assert message.startswith(f"bad.txt:4: {text!r}: ")
+    assert what in message
 
 
 def test_a_program_without_acts_is_none() -> None:
@@ -83,11 +83,8 @@ def test_a_program_without_acts_is_none() -> None:
 
 def test_a_thing_that_the_scene_lacks_is_named_with_its_line() -> None:
     text = "Drink\n\n[WALK] <fridge> (10)\n[GRAB] <beer> (1.99)\n"
-    with pytest.raises(DataError) as caught:
-        parse_program(text, "drink.txt").acts(Home().scene)
-    assert str(caught.value).startswith(
-        "drink.txt:4: [GRAB] <beer> (99): the scene home has no node 99."
-    )
+    message = refusal(DataError, lambda: parse_program(text, "drink.txt").acts(Home().scene))
+    assert message.startswith("drink.txt:4: [GRAB] <beer> (99): the scene home has no node 99.")
 
 
 def test_a_thing_of_another_name_is_an_error_unless_names_do_not_count() -> None:

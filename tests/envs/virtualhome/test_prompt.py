@@ -48,14 +48,6 @@ def test_a_conversation_has_spas_structure():
     assert later == (Message("user", "Observation: mat is DIRTY. "),)
 
 
-def test_a_window_prompt_offers_the_list_and_the_hint():
-    (prompt,) = get_form("tags").messages(
-        ask(admissible_actions=("grab mug", "walk to bed"), action_hint="walk to <object>")
-    )
-    assert "['grab mug', 'walk to bed', 'walk to <object>']" in prompt.content
-    assert prompt.content.count(TASK) == 1
-
-
 def test_the_worked_example_is_a_real_episode():
     env = gym.make(ENV_ID)
     example = VIRTUALHOME.example

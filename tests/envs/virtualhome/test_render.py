@@ -9,6 +9,7 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
+from env_helpers import without_display
 from PIL import Image
 
 from creditrl.envs.virtualhome.acts import Act
@@ -375,8 +376,7 @@ def test_text_has_posture_hands_and_what_came_of_the_last_action() -> None:
 
 
 def test_people_are_told_where_to_watch(capsys, monkeypatch):
-    monkeypatch.delenv("DISPLAY", raising=False)
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    without_display(monkeypatch)
     env = VirtualHomeEnv(render_mode="human", task=30)
     env.reset(seed=1)
     told, *rows = capsys.readouterr().out.splitlines()

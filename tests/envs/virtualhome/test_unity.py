@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from env_helpers import refusal
 from unity_server import GRAPH, Simulator, png, serving
 
 from creditrl.envs.virtualhome.graph import Scene
@@ -37,10 +38,8 @@ def client_of(simulator: Simulator, **settings: Any) -> UnityClient:
 
 def failure(simulator: Simulator, client: UnityClient, action: str = "camera_count") -> str:
     """Return the one line of the error that a command ends in."""
-    with pytest.raises(SimulatorError) as caught:
-        client.ask(action, strings=["x"])
-    said = str(caught.value)
-    assert said.startswith(f"{simulator.url}: {action}: ") and "\n" not in said
+    said = refusal(SimulatorError, client.ask, action, strings=["x"])
+    assert said.startswith(f"{simulator.url}: {action}: ")
     return said
 
 

@@ -11,6 +11,7 @@ from email.message import Message
 
 import numpy as np
 import pytest
+from env_helpers import without_display
 from PIL import Image
 
 from creditrl.envs.virtualhome.watch import MapWatch
@@ -20,8 +21,7 @@ RED, BLUE = (np.full((4, 6, 3), color, np.uint8) for color in ([255, 0, 0], [0, 
 
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[MapWatch]:
-    monkeypatch.delenv("DISPLAY", raising=False)
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    without_display(monkeypatch)
     watch = MapWatch()
     yield watch
     watch.close()

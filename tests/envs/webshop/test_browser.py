@@ -23,6 +23,7 @@ import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
+from env_helpers import without, without_display
 from shops import CARDIGAN, GADGET, GOAL, HUMAN_GOAL, NAMESAKE, small_shop
 from webshop_files import record
 
@@ -475,8 +476,7 @@ def test_the_environment_takes_it_as_an_option() -> None:
 
 # -- people --------------------------------------------------------------------------------------
 def test_without_a_display_people_are_told_where_to_watch(capsys, monkeypatch):
-    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
+    without_display(monkeypatch)
     monkeypatch.setattr(sys, "platform", "linux")
     engine = WebShopEngine(1, small_shop(), Rules())
     engine.begin(engine.every, [task()], [0])
@@ -514,8 +514,7 @@ def test_with_a_display_a_window_shows_the_page(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_without_the_extra_people_read_the_text(capsys, monkeypatch):
-    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
+    without_display(monkeypatch)
     without(monkeypatch, "starlette")
     engine = WebShopEngine(1, small_shop(), Rules())
     engine.begin(engine.every, [task()], [0])
@@ -524,17 +523,6 @@ def test_without_the_extra_people_read_the_text(capsys, monkeypatch):
 
 
 # -- what is missing -----------------------------------------------------------------------------
-def without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
-    import importlib.util
-
-    find = importlib.util.find_spec
-
-    def find_spec(name: str, package_: str | None = None) -> Any:
-        return None if name == package else find(name, package_)
-
-    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
-
-
 @pytest.mark.parametrize("package", ["selenium", "starlette", "jinja2", "uvicorn"])
 def test_a_missing_package_is_named_with_what_installs_it(monkeypatch, package):
     without(monkeypatch, package)

@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from env_helpers import without
 from webshop_files import record, write_shop
 
 from creditrl._origin import install_command
@@ -111,13 +112,7 @@ def test_half_a_character_in_a_product_can_be_shown_and_chosen(tmp_path: Path, m
 
 
 def test_what_an_extra_is_needed_for_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib.util
-
-    found = importlib.util.find_spec
-    hidden = ("jinja2", "selenium", "spacy")
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name in hidden else found(name)
-    )
+    without(monkeypatch, "jinja2", "selenium", "spacy")
     for options in ({"render_mode": "html"}, {"render_mode": "rgb_array"}):
         for build in (WebShopEnv, WebShopVectorEnv):
             with pytest.raises(MissingExtraError, match=re.escape(install_command("browser"))):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from env_helpers import refusal
 from webshop_files import EXTRAS, HUMAN, RECORDS, real_people, real_products
 
 from creditrl.envs.webshop.catalogue import MemoryCatalogue
@@ -271,9 +272,8 @@ def test_splits_that_cannot_be_had(split, splits, error, says):
 )
 def test_a_split_without_goals_names_those_that_have_some(size, split, splits, advice):
     goals = Numbered(size)
-    with pytest.raises(DataError) as caught:
-        goal_numbers(goals, split, splits, Path("nowhere"))
-    assert advice in str(caught.value)
+    message = refusal(DataError, goal_numbers, goals, split, splits, Path("nowhere"))
+    assert advice in message
     for named in re.findall(r"split='(\w+)'(?=[ ,])", advice):
         assert len(goal_numbers(goals, named, splits, Path("nowhere")))
 
@@ -287,9 +287,7 @@ def lists(home: Path, numbers: object) -> Path:
 
 def test_listed_splits_come_from_their_files(tmp_path: Path) -> None:
     goals = human({"B000000003": [HUMAN["B000000003"][1]] * 5})
-    with pytest.raises(DataError) as caught:
-        goal_numbers(goals, "train", "eto", tmp_path)
-    message = str(caught.value)
+    message = refusal(DataError, goal_numbers, goals, "train", "eto", tmp_path)
     assert f"{tmp_path}/splits/eto_train_indices.json: cannot be read" in message
     assert f"`creditrl data get webshop --folder {tmp_path} --release splits`" in message
     # A number that is there twice is one task.
@@ -312,9 +310,8 @@ def test_listed_splits_come_from_their_files(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_lists_are_named(tmp_path: Path, numbers: object, says: str) -> None:
-    with pytest.raises(DataError) as caught:
-        goal_numbers(human(), "test", "spa", lists(tmp_path, numbers))
-    assert says in str(caught.value) and "spa_rl_test_indices.json" in str(caught.value)
+    message = refusal(DataError, goal_numbers, human(), "test", "spa", lists(tmp_path, numbers))
+    assert says in message and "spa_rl_test_indices.json" in message
 
 
 # Tasks.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from env_helpers import refusal
 from webshop_files import EXTRAS, HUMAN, LEFT_OUT, RECORDS, record, write_shop
 
 from creditrl.envs.webshop import official
@@ -61,12 +62,8 @@ def products_of(shop) -> list[Product]:
     return [shop.catalogue.product(i) for i in range(len(shop.catalogue))]
 
 
-def refusal(home: Path, num_products: int | None = 1000) -> str:
-    with pytest.raises(DataError) as caught:
-        load(home, num_products)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+def refused(home: Path, num_products: int | None = 1000) -> str:
+    return refusal(DataError, load, home, num_products)
 
 
 # What is read.
@@ -236,13 +233,13 @@ def test_goals_of_people_are_read_once_for_each_seed(home: Path) -> None:
 
 # What is missing or damaged.
 def test_a_missing_file_is_named_with_the_command_that_brings_it(home):
-    line = refusal(home)
+    line = refused(home)
     assert f"{home}/items_shuffle_1000.json: no such file, nor folder {home}" in line
     assert f"Run `creditrl data get webshop --folder {home}`, or set data_dir" in line
     write_shop(home)
     (home / "items_ins_v2_1000.json").unlink()
-    assert f"{home}/items_ins_v2_1000.json: no such file, expected upstream's" in refusal(home)
-    line = refusal(home, None)
+    assert f"{home}/items_ins_v2_1000.json: no such file, expected upstream's" in refused(home)
+    line = refused(home, None)
     assert f"{home}/items_shuffle.json: no such file" in line
     assert f"`creditrl data get webshop --folder {home} --release full`" in line
     assert line.endswith("The small set is there: num_products=1000 takes it.")
@@ -250,7 +247,7 @@ def test_a_missing_file_is_named_with_the_command_that_brings_it(home):
     (home / "items_human_ins.json").unlink()
     with pytest.raises(DataError, match=r"items_human_ins.json: no such file"):
         official_goals("human", data_dir=home, num_products=1000)
-    assert "Run `creditrl data get webshop`, or" in refusal(official_home())
+    assert "Run `creditrl data get webshop`, or" in refused(official_home())
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -258,7 +255,7 @@ def test_a_missing_file_is_named_with_the_command_that_brings_it(home):
 def test_a_damaged_file_is_named_with_the_command_that_mends_it(home: Path, full: bool, name: str):
     path = write_shop(home, full=full) / (name + (".json" if full else "_1000.json"))
     path.write_bytes(path.read_bytes()[:-30])
-    line = refusal(home, None if full else 1000)
+    line = refused(home, None if full else 1000)
     assert line.startswith(f"{path}: the file ") and "near character" in line
     assert line.endswith(
         f" Run `creditrl data get webshop --folder {home} --force` to fetch it again."
@@ -270,7 +267,7 @@ def test_a_damaged_file_is_named_with_the_command_that_mends_it(home: Path, full
 def test_a_bad_record_is_named_by_number_and_id(home: Path, full: bool) -> None:
     write_shop(home, full=full, products=[*RECORDS, record("B000000004", pricing="dear")])
     path = home / ("items_shuffle.json" if full else "items_shuffle_1000.json")
-    line = refusal(home, None if full else 1000)
+    line = refused(home, None if full else 1000)
     assert line.startswith(f"{path}: record 3: product 'B000000004': 'pricing' is the text")
 
 
@@ -286,14 +283,13 @@ def test_a_bad_record_is_named_by_number_and_id(home: Path, full: bool) -> None:
     ],
 )
 def test_what_is_no_catalogue(home: Path, products: Any, says: str) -> None:
-    assert says in refusal(write_shop(home, products=products))
+    assert says in refused(write_shop(home, products=products))
 
 
 def test_damaged_human_goals_are_named(home: Path) -> None:
     write_shop(home, human={"B000000001": [{"instruction": "x"}]})
-    with pytest.raises(DataError) as caught:
-        official_goals("human", data_dir=home, num_products=1000)
-    assert str(caught.value).startswith(f"{home}/items_human_ins.json: human goal 0 of 'B00000")
+    message = refusal(DataError, official_goals, "human", data_dir=home, num_products=1000)
+    assert message.startswith(f"{home}/items_human_ins.json: human goal 0 of 'B00000")
 
 
 # The converted form.
@@ -405,7 +401,7 @@ def test_a_cache_that_cannot_be_written_is_one_line(home, tmp_path, monkeypatch)
     write_shop(home, full=True)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CREDITRL_CACHE", str(tmp_path / "file"))
-    line = refusal(home, None)
+    line = refused(home, None)
     assert "cannot be written (Not a directory)" in line and "set CREDITRL_CACHE" in line
 
     # And so is a disk that is full.
@@ -414,7 +410,7 @@ def test_a_cache_that_cannot_be_written_is_one_line(home, tmp_path, monkeypatch)
 
     monkeypatch.setenv("CREDITRL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(RecordFile, "build", full)
-    assert "No space left on device" in refusal(home, None) and shops(home) == []
+    assert "No space left on device" in refused(home, None) and shops(home) == []
 
 
 def test_a_conversion_says_how_far_it_is(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

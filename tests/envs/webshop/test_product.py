@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from env_helpers import refusal
 from webshop_files import EXTRAS, real_products, record
 
 from creditrl.envs.webshop.product import NO_ATTRIBUTES, Product
@@ -56,9 +57,7 @@ def test_prices(pricing: Any, prices: tuple[float, ...], tag: str) -> None:
     "pricing", ["12.50", "$", "$1.2.3", "$ -", "free", 12.5, ["$3"], "$" + "9" * 400]
 )
 def test_a_price_that_does_not_parse_names_product_and_text(pricing: Any) -> None:
-    with pytest.raises(DataError) as caught:
-        Product.from_record(record(pricing=pricing))
-    message = str(caught.value)
+    message = refusal(DataError, Product.from_record, record(pricing=pricing))
     assert "product 'B000000001': 'pricing' is " in message and repr(pricing)[:20] in message
     assert "expected dollars such as '$9.99' or '$9.99 - $19.99'" in message
     assert "\n" not in message and len(message) < 250
@@ -70,9 +69,7 @@ def test_a_price_that_does_not_parse_names_product_and_text(pricing: Any) -> Non
     "customization_options".split(),
 )
 def test_a_missing_field_is_named(name: str) -> None:
-    with pytest.raises(DataError) as caught:
-        Product.from_record(record(**{name: ...}))
-    message = str(caught.value)
+    message = refusal(DataError, Product.from_record, record(**{name: ...}))
     assert message.startswith(f"product 'B000000001': no field {name!r}; it has '")
     assert message.endswith("'pricing'. Add it, or leave the product out.")
 
@@ -98,10 +95,9 @@ def test_a_missing_field_is_named(name: str) -> None:
     ],
 )
 def test_a_field_of_another_type_is_named(changed: dict[str, Any], says: str) -> None:
-    with pytest.raises(DataError) as caught:
-        Product.from_record(record(**changed))
-    assert says in str(caught.value)
-    assert str(caught.value).startswith(f"product {changed.get('asin', 'B000000001')!r}")
+    message = refusal(DataError, Product.from_record, record(**changed))
+    assert says in message
+    assert message.startswith(f"product {changed.get('asin', 'B000000001')!r}")
 
 
 @pytest.mark.parametrize("entry", [["B000000001"], "B000000001", None])
@@ -164,9 +160,8 @@ def test_attributes_and_instruction_come_from_the_extras() -> None:
     ],
 )
 def test_bad_extras_are_named(extras: Any, says: str) -> None:
-    with pytest.raises(DataError) as caught:
-        Product.from_record(record(), extras)
-    assert says in str(caught.value) and "product 'B000000001'" in str(caught.value)
+    message = refusal(DataError, Product.from_record, record(), extras)
+    assert says in message and "product 'B000000001'" in message
 
 
 def test_texts_are_kept_as_they_are() -> None:

@@ -197,15 +197,3 @@ def test_the_worked_example_is_a_real_episode_that_buys_the_right_thing():
             assert observation(shop, rules, page, goal.instruction) == turn.observation
     assert page.kind == "done" and page.asin == POT.asin
     assert reward(POT, goal, shop.price(POT.asin), page.options).reward == 1.0
-
-
-def test_the_example_is_told_in_the_form_that_is_asked_for():
-    form = get_form("react")
-    said = form.messages(ask(SEARCH_PAGE, ()))
-    replies = [message.content for message in said if message.role == "assistant"][1:]
-    assert [form.parse(reply).action for reply in replies] == [
-        *("search[round ceramic plant pot with drainage hole]", "click[B0FERNPOT1]"),
-        *("click[white]", "click[6 inch]", "click[Buy Now]"),
-    ]
-    assert all(form.parse(reply).valid_format for reply in replies)
-    assert said[2].content == f"Here is an example.\n{WEBSHOP.example.observation}"
