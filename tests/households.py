@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from creditrl.envs.alfworld.game import Game, State, compile_game
 from creditrl.envs.alfworld.problem import Flavour, GameSource, Goal, Problem
 from creditrl.envs.alfworld.rules import apply, choices
@@ -10,6 +12,28 @@ from creditrl.types import Task
 
 _OPENABLE = ("fridge", "microwave", "drawer")
 _FOOD = ("apple",)
+
+
+Facts = dict[str, tuple[tuple[str, ...], ...]]
+
+
+def kind(name: str) -> str:
+    return "sinkbasin" if "sinkbasin" in name else name.partition("_bar_")[0]
+
+
+def facts_of(
+    start: str, places: dict[str, str], inside: dict[str, str], openable: Sequence[str]
+) -> Facts:
+    """Return where receptacles and things are, and of which kinds."""
+    return {
+        "atlocation": (("agent1", start),),
+        "receptacleatlocation": tuple(places.items()),
+        "receptacletype": tuple((name, f"{kind(name)}type") for name in places),
+        "objecttype": tuple((name, f"{kind(name)}type") for name in inside),
+        "inreceptacle": tuple(inside.items()),
+        "objectatlocation": tuple((name, places[holder]) for name, holder in inside.items()),
+        "openable": tuple((name,) for name in places if kind(name) in openable),
+    }
 
 
 def kitchen(goal: Goal | None = None) -> Problem:
@@ -36,19 +60,9 @@ def kitchen(goal: Goal | None = None) -> Problem:
         "desklamp_bar_1": "sidetable_bar_1",
     }
 
-    def kind(name: str) -> str:
-        return "sinkbasin" if "sinkbasin" in name else name.partition("_bar_")[0]
-
     movable = tuple(name for name in inside if not name.startswith("desklamp"))
-    holders = sorted({kind(name) for name in places})
-    facts: dict[str, tuple[tuple[str, ...], ...]] = {
-        "atlocation": (("agent1", "loc_bar_7"),),
-        "receptacleatlocation": tuple(places.items()),
-        "receptacletype": tuple((name, f"{kind(name)}type") for name in places),
-        "objecttype": tuple((name, f"{kind(name)}type") for name in inside),
-        "inreceptacle": tuple(inside.items()),
-        "objectatlocation": tuple((name, places[holder]) for name, holder in inside.items()),
-        "openable": tuple((name,) for name in places if kind(name) in _OPENABLE),
+    facts = {
+        **facts_of("loc_bar_7", places, inside, _OPENABLE),
         "pickupable": tuple((name,) for name in movable),
         "toggleable": (("desklamp_bar_1",),),
         "heatable": tuple((name,) for name in inside if kind(name) in (*_FOOD, "mug")),
@@ -57,7 +71,7 @@ def kitchen(goal: Goal | None = None) -> Problem:
         "sliceable": tuple((name,) for name in inside if kind(name) in _FOOD),
         "cancontain": tuple(
             (f"{holder}type", f"{thing}type")
-            for holder in holders
+            for holder in sorted({kind(name) for name in places})
             for thing in ("apple", "knife", "mug")
             if (holder, thing) != ("microwave", "knife")
         ),

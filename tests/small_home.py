@@ -51,12 +51,12 @@ def edge(tail: int, relation: str, head: int) -> dict[str, Any]:
     return {"from_id": tail, "relation_type": relation, "to_id": head}
 
 
-def household() -> dict[str, list[dict[str, Any]]]:
-    """Return its graph dict, to be changed at will."""
-    nodes = []
-    for line in NODES.strip().splitlines():
+def graph_of(nodes: str, edges: str, near: str = "") -> dict[str, list[dict[str, Any]]]:
+    """Return the graph dict of such texts."""
+    graph: dict[str, list[dict[str, Any]]] = {"nodes": [], "edges": []}
+    for line in nodes.strip().splitlines():
         id, name, category, *words = line.split()
-        nodes.append(
+        graph["nodes"].append(
             {
                 "id": int(id),
                 "class_name": name,
@@ -67,14 +67,18 @@ def household() -> dict[str, list[dict[str, Any]]]:
                 "bounding_box": None,
             }
         )
-    edges = []
-    for text in EDGES.replace("\n", " ").split(","):
+    for text in edges.split(","):
         tail, relation, head = text.split()
-        edges.append(edge(int(tail), relation, int(head)))
-    for text in NEAR.split(","):
+        graph["edges"].append(edge(int(tail), relation, int(head)))
+    for text in filter(None, near.split(",")):
         one, other = map(int, text.split())
-        edges += [edge(one, "CLOSE", other), edge(other, "CLOSE", one)]
-    return {"nodes": nodes, "edges": edges}
+        graph["edges"] += [edge(one, "CLOSE", other), edge(other, "CLOSE", one)]
+    return graph
+
+
+def household() -> dict[str, list[dict[str, Any]]]:
+    """Return its graph dict, to be changed at will."""
+    return graph_of(NODES, EDGES, NEAR)
 
 
 class Home:

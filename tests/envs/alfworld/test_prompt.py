@@ -6,6 +6,7 @@ import re
 
 import gymnasium as gym
 import pytest
+from households import facts_of, kind
 
 import creditrl  # noqa: F401 - registers the environments
 from creditrl.agents.prompts import FORMS, Ask, get_form, words_for
@@ -45,10 +46,6 @@ CLEAN_PLATE = Goal("pick_clean_then_place_in_recep", "plate", "cabinet")
 CUP = Goal("pick_and_place_simple", "cup", "diningtable")
 
 
-def kind(name):
-    return "sinkbasin" if "sinkbasin" in name else name.partition("_bar_")[0]
-
-
 class ExampleKitchen(GameSource):
     """The household of the worked example."""
 
@@ -63,13 +60,7 @@ class ExampleKitchen(GameSource):
         things = sorted(kind(name) for name in _INSIDE)
         holders = sorted({kind(name) for name in _PLACES})
         facts = {
-            "atlocation": (("agent1", "loc_bar_11"),),
-            "receptacleatlocation": tuple(_PLACES.items()),
-            "receptacletype": tuple((name, f"{kind(name)}type") for name in _PLACES),
-            "objecttype": tuple((name, f"{kind(name)}type") for name in _INSIDE),
-            "inreceptacle": tuple(_INSIDE.items()),
-            "objectatlocation": tuple((n, _PLACES[holder]) for n, holder in _INSIDE.items()),
-            "openable": tuple((name,) for name in _PLACES if kind(name) in _OPENABLE),
+            **facts_of("loc_bar_11", _PLACES, _INSIDE, _OPENABLE),
             "pickupable": tuple((name,) for name in _INSIDE),
             "cleanable": (("cup_bar_1",), ("fork_bar_1",), ("plate_bar_1",)),
             "cancontain": tuple((f"{h}type", f"{t}type") for h in holders for t in things),

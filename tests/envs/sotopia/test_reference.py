@@ -37,17 +37,12 @@ def theirs(combination: Combination, order: str) -> tuple[Any, dict[str, Any]]:
     from sotopia.envs.parallel import ParallelSotopiaEnv
 
     def profile(character: Character) -> Any:
+        same = ("first_name", "last_name", "age", "occupation", "gender", "public_info", "secret")
         return AgentProfile(
             pk=character.id,
-            first_name=character.first_name,
-            last_name=character.last_name,
-            age=character.age,
-            occupation=character.occupation,
-            gender=character.gender,
             gender_pronoun=character.pronouns,
-            public_info=character.public_info,
             personality_and_values=character.personality,
-            secret=character.secret,
+            **{name: getattr(character, name) for name in same},
         )
 
     scenario = combination.scenario

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from env_helpers import without_display
 from PIL import Image
+from small_home import graph_of
 
 from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.builtin import GeneratedTasks
@@ -27,35 +28,29 @@ from creditrl.errors import ConfigError
 KITCHEN, BEDROOM, TABLE, SHELF, CUP, FRIDGE, MILK, ME, LAMP, HAND = range(1, 11)
 
 
-def _node(
-    id: int,
-    name: str,
-    box: tuple[float, ...] | None,
-    properties: str = "",
-    states: str = "",
-    category: str = "Furniture",
-) -> dict[str, Any]:
-    """A box is x0, z0, x1, z1, low, high in metres."""
-    shape = None
-    if box is not None:
-        x0, z0, x1, z1, low, high = box
-        shape = {
-            "center": [(x0 + x1) / 2, (low + high) / 2, (z0 + z1) / 2],
-            "size": [x1 - x0, high - low, z1 - z0],
-        }
-    return {
-        "id": id,
-        "class_name": name,
-        "category": category,
-        "properties": properties.split(),
-        "states": states.split(),
-        "prefab_name": None,
-        "bounding_box": shape,
-    }
+NODES = """
+ 1 kitchen    Rooms
+ 2 bedroom    Rooms
+ 3 table      Furniture  SURFACES CLEAN
+ 4 shelf      Furniture  SURFACES
+ 5 cup        Furniture  GRABBABLE RECIPIENT CLEAN
+ 6 fridge     Furniture  CAN_OPEN CONTAINERS CLOSED
+ 7 milk       Furniture  GRABBABLE DRINKABLE CLEAN
+ 8 character  Characters
+ 9 floor_lamp Furniture  HAS_SWITCH HAS_PLUG OFF PLUGGED_IN
+10 hands_both Furniture  BODY_PART
+"""
+EDGES = """
+3 INSIDE 1, 5 INSIDE 1, 6 INSIDE 1, 7 INSIDE 1, 8 INSIDE 1, 4 INSIDE 2, 9 INSIDE 2, 5 ON 3,
+7 INSIDE 6
+"""
 
 
 def _house(**boxes: tuple[float, ...] | None) -> tuple[Scene, World]:
-    """Return two rooms of 4 x 4 m side by side: the kitchen has x in [0, 4], the bedroom [4, 8]."""
+    """Return two rooms of 4 x 4 m side by side: the kitchen has x in [0, 4], the bedroom [4, 8].
+
+    A box is x0, z0, x1, z1, low, high in metres.
+    """
     own: dict[str, tuple[float, ...] | None] = {
         "kitchen": (0, 0, 4, 4, 0, 2.5),
         "bedroom": (4, 0, 8, 4, 0, 2.5),
@@ -67,28 +62,17 @@ def _house(**boxes: tuple[float, ...] | None) -> tuple[Scene, World]:
         "lamp": (5, 0.5, 5.5, 1.0, 0, 0.5),
         **boxes,
     }
-    nodes = [
-        _node(KITCHEN, "kitchen", own["kitchen"], category="Rooms"),
-        _node(BEDROOM, "bedroom", own["bedroom"], category="Rooms"),
-        _node(TABLE, "table", own["table"], "SURFACES", "CLEAN"),
-        _node(SHELF, "shelf", own["shelf"], "SURFACES"),
-        _node(CUP, "cup", own["cup"], "GRABBABLE RECIPIENT", "CLEAN"),
-        _node(FRIDGE, "fridge", own["fridge"], "CAN_OPEN CONTAINERS", "CLOSED"),
-        _node(MILK, "milk", None, "GRABBABLE DRINKABLE", "CLEAN"),
-        _node(ME, "character", own["character"], category="Characters"),
-        _node(LAMP, "floor_lamp", own["lamp"], "HAS_SWITCH HAS_PLUG", "OFF PLUGGED_IN"),
-        _node(HAND, "hands_both", own["character"], "BODY_PART"),
-    ]
-    edges = [(id, "INSIDE", KITCHEN) for id in (TABLE, CUP, FRIDGE, MILK, ME)]
-    edges += [(id, "INSIDE", BEDROOM) for id in (SHELF, LAMP)]
-    edges += [(CUP, "ON", TABLE), (MILK, "INSIDE", FRIDGE)]
-    return Scene.of(
-        {
-            "nodes": nodes,
-            "edges": [{"from_id": a, "relation_type": r, "to_id": b} for a, r, b in edges],
-        },
-        "two rooms",
-    )
+    graph = graph_of(NODES, EDGES)
+    for node in graph["nodes"]:
+        called = {"floor_lamp": "lamp", "hands_both": "character"}
+        name = called.get(node["class_name"], node["class_name"])
+        if box := own.get(name):
+            x0, z0, x1, z1, low, high = box
+            node["bounding_box"] = {
+                "center": [(x0 + x1) / 2, (low + high) / 2, (z0 + z1) / 2],
+                "size": [x1 - x0, high - low, z1 - z0],
+            }
+    return Scene.of(graph, "two rooms")
 
 
 def _do(scene: Scene, world: World, *acts: tuple[str, int] | tuple[str, int, int]) -> World:

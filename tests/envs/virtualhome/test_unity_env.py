@@ -17,6 +17,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from gymnasium.utils.env_checker import check_env
+from small_home import graph_of
 from unity_server import Simulator, png, serving
 
 import creditrl
@@ -34,38 +35,22 @@ READ_IN_BED = "unity/1/book_to_bed"
 SIZE = (240, 180)
 
 
-def node(
-    id: int, name: str, category: str, properties: str = "", states: str = ""
-) -> dict[str, Any]:
-    return {
-        "id": id,
-        "class_name": name,
-        "category": category,
-        # What the simulator has beyond the evolving graph is left out.
-        "properties": [*properties.split(), "SHINY"],
-        "states": [*states.split(), "DUSTY"],
-    }
-
-
-APARTMENT: dict[str, Any] = {
-    "nodes": [
-        node(1, "character", "Characters"),
-        node(2, "livingroom", "Rooms"),
-        node(3, "bedroom", "Rooms"),
-        node(4, "tv", "Electronics", "HAS_SWITCH LOOKABLE", "OFF"),
-        node(5, "kitchentable", "Furniture", "SURFACES"),
-        node(6, "book", "Props", "GRABBABLE READABLE"),
-        node(7, "bed", "Furniture", "SURFACES LIEABLE SITTABLE"),
-        node(8, "fridge", "Appliances", "CAN_OPEN CONTAINERS", "CLOSED"),
-    ],
-    "edges": [
-        {"from_id": a, "relation_type": relation, "to_id": b}
-        for a, relation, b in [
-            *((1, "INSIDE", 2), (4, "INSIDE", 2), (5, "INSIDE", 2), (6, "INSIDE", 2)),
-            *((6, "ON", 5), (7, "INSIDE", 3), (8, "INSIDE", 2), (8, "BESIDE", 5)),
-        ]
-    ],
-}
+APARTMENT: dict[str, Any] = graph_of(
+    """
+    1 character    Characters
+    2 livingroom   Rooms
+    3 bedroom      Rooms
+    4 tv           Electronics HAS_SWITCH LOOKABLE OFF
+    5 kitchentable Furniture   SURFACES
+    6 book         Props       GRABBABLE READABLE
+    7 bed          Furniture   SURFACES LIEABLE SITTABLE
+    8 fridge       Appliances  CAN_OPEN CONTAINERS CLOSED
+    """,
+    "1 INSIDE 2, 4 INSIDE 2, 5 INSIDE 2, 6 INSIDE 2, 6 ON 5, 7 INSIDE 3, 8 INSIDE 2, 8 BESIDE 5",
+)
+for _node in APARTMENT["nodes"]:  # what the simulator has beyond the evolving graph is left out
+    _node["properties"].append("SHINY")
+    _node["states"].append("DUSTY")
 
 
 def read(graph: dict[str, Any]) -> tuple[Scene, World]:
