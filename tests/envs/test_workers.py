@@ -52,7 +52,9 @@ def shown(result: Any) -> str:
     return repr([part.tolist() if isinstance(part, np.ndarray) else part for part in result])
 
 
-def compare_with_one_process(context: str, steps: int) -> None:
+@pytest.mark.usefixtures("toy_on_path")
+@pytest.mark.parametrize(("context", "steps"), [("fork", 30), ("spawn", 12)])
+def test_workers_do_what_this_process_does(context: str, steps: int):
     options: dict[str, Any] = {"group_size": 2, "images": True}
     here = ToyVectorEnv(4, **options)
     with contextlib.closing(ToyVectorEnv(4, workers=2, worker_context=context, **options)) as there:
@@ -76,15 +78,6 @@ def compare_with_one_process(context: str, steps: int) -> None:
         there.restore(None, here.snapshot())
         assert here.state_keys() == there.state_keys()
         assert there.expert_actions() == ["right"] * 4
-
-
-def test_forked_workers_do_what_this_process_does():
-    compare_with_one_process("fork", 60)
-
-
-@pytest.mark.usefixtures("toy_on_path")
-def test_spawned_workers_do_what_this_process_does():
-    compare_with_one_process("spawn", 12)
 
 
 def test_a_killed_worker_costs_only_its_own_copies(sharded: ToyVectorEnv):

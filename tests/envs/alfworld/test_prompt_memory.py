@@ -25,59 +25,59 @@ def test_the_room_tells_its_receptacles_in_their_order():
     assert remember([ROOM]).around == ("drawer 2", "drawer 1", "fridge 1")
 
 
-@pytest.mark.parametrize("place", ["fridge 1", "loc 12"])
-def test_one_stands_at_the_receptacle_that_an_arrival_describes(place):
-    assert remember([ROOM, f"You arrive at {place}. The fridge 1 is closed."]).at == "fridge 1"
+CASES = {
+    "one stands at the receptacle that an arrival describes": (
+        [ROOM, AT_FRIDGE],
+        {"at": "fridge 1"},
+    ),
+    "also in the old wording": (
+        *([ROOM, "You arrive at loc 12. The fridge 1 is closed."], {"at": "fridge 1"}),
+    ),
+    "a closed receptacle is not searched": (
+        *([ROOM, AT_FRIDGE], {"closed": {"fridge 1"}, "searched": set()}),
+    ),
+    "an open one tells what is in it": (
+        [ROOM, AT_FRIDGE, OPENED],
+        {
+            "closed": set(),
+            "searched": {"fridge 1"},
+            "where": {"mug 2": "fridge 1", "egg 1": "fridge 1"},
+        },
+    ),
+    "a receptacle with nothing in it is searched": (
+        [ROOM, "You arrive at drawer 1. The drawer 1 is open. In it, you see nothing."],
+        {"searched": {"drawer 1"}, "where": {}},
+    ),
+    "what is taken is held and lies nowhere": (
+        [ROOM, OPENED, "You pick up the egg 1 from the fridge 1."],
+        {"held": "egg 1", "where": {"mug 2": "fridge 1"}},
+    ),
+    **{
+        f"what is put lies there: {deed}": (
+            ["You pick up the egg 1 from the fridge 1.", f"You {deed}."],
+            {"held": "", "where": {"egg 1": "drawer 2"}},
+        )
+        for deed in ("move the egg 1 to the drawer 2", "put the egg 1 in/on the drawer 2")
+    },
+    **{
+        f"a treatment is remembered: {deed}": ([f"You {deed}."], {"state": state, "clean": clean})
+        for deed, state, clean in (
+            ("heat the egg 1 using the microwave 1", {"egg 1": "hot"}, set()),
+            ("cool the egg 1 using the fridge 1", {"egg 1": "cool"}, set()),
+            ("clean the egg 1 using the sinkbasin 1", {}, {"egg 1"}),
+        )
+    },
+    "closing a receptacle keeps what was seen in it": (
+        [ROOM, OPENED, "You close the fridge 1."],
+        {"closed": {"fridge 1"}, "where": {"mug 2": "fridge 1", "egg 1": "fridge 1"}},
+    ),
+}
 
 
-def test_a_closed_receptacle_is_not_searched():
-    memory = remember([ROOM, AT_FRIDGE])
-    assert (memory.closed, memory.searched) == ({"fridge 1"}, set())
-
-
-def test_an_open_one_tells_what_is_in_it():
-    memory = remember([ROOM, AT_FRIDGE, OPENED])
-    assert (memory.closed, memory.searched) == (set(), {"fridge 1"})
-    assert memory.where == {"mug 2": "fridge 1", "egg 1": "fridge 1"}
-
-
-def test_a_receptacle_with_nothing_in_it_is_searched():
-    memory = remember(
-        [ROOM, "You arrive at drawer 1. The drawer 1 is open. In it, you see nothing."]
-    )
-    assert (memory.searched, memory.where) == ({"drawer 1"}, {})
-
-
-def test_what_is_taken_is_held_and_lies_nowhere():
-    memory = remember([ROOM, OPENED, "You pick up the egg 1 from the fridge 1."])
-    assert (memory.held, memory.where) == ("egg 1", {"mug 2": "fridge 1"})
-
-
-@pytest.mark.parametrize(
-    "deed", ["move the egg 1 to the drawer 2", "put the egg 1 in/on the drawer 2"]
-)
-def test_what_is_put_lies_there_in_both_flavours(deed):
-    memory = remember(["You pick up the egg 1 from the fridge 1.", f"You {deed}."])
-    assert (memory.held, memory.where) == ("", {"egg 1": "drawer 2"})
-
-
-@pytest.mark.parametrize(
-    ("deed", "state", "clean"),
-    [
-        ("heat the egg 1 using the microwave 1", {"egg 1": "hot"}, set()),
-        ("cool the egg 1 using the fridge 1", {"egg 1": "cool"}, set()),
-        ("clean the egg 1 using the sinkbasin 1", {}, {"egg 1"}),
-    ],
-)
-def test_a_treatment_is_remembered(deed, state, clean):
-    memory = remember([f"You {deed}."])
-    assert (memory.state, memory.clean) == (state, clean)
-
-
-def test_closing_a_receptacle_keeps_what_was_seen_in_it():
-    memory = remember([ROOM, OPENED, "You close the fridge 1."])
-    assert memory.closed == {"fridge 1"}
-    assert memory.where["egg 1"] == "fridge 1"
+@pytest.mark.parametrize(("told", "facts"), CASES.values(), ids=CASES)
+def test_each_kind_of_fact_is_read(told, facts):
+    memory = remember(told)
+    assert {name: getattr(memory, name) for name in facts} == facts
 
 
 @pytest.mark.parametrize(

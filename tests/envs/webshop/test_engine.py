@@ -266,10 +266,6 @@ def test_history_comes_before_the_page_as_upstream_puts_it() -> None:
     assert actions.text == " [SEP] ".join([third, "x" * LONGEST_ACTION, pages[3]])
 
 
-def test_observations_are_cut_at_the_length_of_their_space() -> None:
-    assert len(Customer(text_length=50).text) == 50
-
-
 def test_the_address_as_observation() -> None:
     customer = Customer(mode="url")
     assert customer.text == "http://127.0.0.1:3000/0"
