@@ -311,7 +311,7 @@ def test_a_snapshot_travels_between_single_and_vector_environment():
     venv.restore([1], [env.snapshot()])
     assert env.step("right")[0] == venv.step(["right"] * 3)[0][1]
     text, _ = env.restore(venv.snapshot([1])[0])
-    assert text == venv.step_some([0, 1], ["look", "look"])[0][1].replace("wind", "wind")
+    assert text == venv.step_some([0, 1], ["look", "look"])[0][1]
 
 
 def test_restoring_decides_who_is_active():

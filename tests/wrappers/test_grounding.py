@@ -39,18 +39,6 @@ def test_it_counts_per_copy_and_from_where_a_snapshot_was_taken():
     assert info["ungrounded_turns"].dtype == np.int64
 
 
-def test_a_restored_copy_counts_its_own_turns():
-    venv = VectorGrounding(ToyVectorEnv(2))
-    venv.reset(seed=0, options={"task": 5})
-    start = venv.snapshot([0])
-    venv.step(["fly", "fly"])
-    venv.restore([1], start)
-    *_, info = venv.step(["look", "fly"])
-    assert info["grounding_accuracy"].tolist() == [0.5, 0.0]
-    *_, info = venv.step(["look", "look"])
-    np.testing.assert_allclose(info["grounding_accuracy"], [2 / 3, 0.5])
-
-
 def test_finished_copies_keep_their_figure():
     venv = VectorGrounding(ToyVectorEnv(2, max_turns=2))
     venv.reset(seed=0, options={"task": 5})

@@ -117,13 +117,6 @@ def test_a_conversation_without_a_window_shows_the_last_question():
     assert said[-2] == {"role": "assistant", "content": "say hi"} and "hi" in said[-1]["content"]
 
 
-def test_without_a_parser_inside_the_action_is_the_reply():
-    env = History(ToyEnv(), form="react", output="messages")
-    env.reset(seed=0)
-    said, *_ = env.step("look")
-    assert {"role": "assistant", "content": "look"} in said
-
-
 def test_messages_are_json_and_members_of_their_space():
     env = History(ToyEnv(), form="react", output="messages")
     said, _ = env.reset(seed=0)
