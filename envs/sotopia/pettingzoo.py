@@ -291,7 +291,7 @@ class SotopiaAECEnv(_Views, AECEnv[str, dict[str, Any], str]):  # type: ignore[m
         self.agents = list(AGENTS)
         self.rewards = dict.fromkeys(AGENTS, 0.0)
         self._cumulative_rewards = dict.fromkeys(AGENTS, 0.0)
-        self._answers = {}
+        self._answers: dict[str, str] = {}
         self._skip_agent_selection = None
         self._tell()
         self.agent_selection = self._next()
