@@ -54,13 +54,15 @@ def test_free_copies_take_fewer_steps_of_the_model():
     assert found["row"]["free"].busy_full > 0
 
 
-def test_a_trainer_that_collects_ahead_waits_for_less():
+def test_a_trainer_that_collects_ahead_learns_from_bounded_staleness():
     loops = measure_loops(
         copies=6, turns=4, updates=6, lengths=LogNormal(60, 400), token_seconds=5e-6
     )
     assert {loop.updates for loop in loops.values()} == {6}
-    assert [loop.staleness for loop in loops.values()][:3] == [0, 1, 2]
-    assert loops["ahead 2, oversample 1.25"].staleness in (2, 3)
+    # How much of the bound is used depends on who is faster.
+    bounds = {"in turns": 0, "ahead 1": 1, "ahead 2": 2, "ahead 2, oversample 1.25": 3}
+    assert all(loops[name].staleness <= most for name, most in bounds.items())
+    assert all(loop.staleness for name, loop in loops.items() if name != "in turns")
 
 
 def test_no_evaluation_is_faster_than_its_bound():
