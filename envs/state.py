@@ -71,14 +71,27 @@ _SINGLE_STATE: dict[str, tuple[str, ...]] = {
 }
 """State attributes of Gymnasium's wrappers, by class name."""
 
+_VECTOR_STATELESS = (
+    "ArrayConversion",
+    "DictInfoToList",
+    "HumanRendering",
+    "RecordVideo",
+    "TransformAction",
+    "TransformObservation",
+    "TransformReward",
+    "VectorizeTransformAction",
+    "VectorizeTransformObservation",
+    "VectorizeTransformReward",
+)
+
 _VECTOR_STATE: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("ArrayConversion", "DictInfoToList", "HumanRendering", "RecordVideo"), ()),
-    **dict.fromkeys(("TransformAction", "TransformObservation", "TransformReward"), ()),
-    **dict.fromkeys(("VectorizeTransformAction", "VectorizeTransformObservation"), ()),
+    **dict.fromkeys(_VECTOR_STATELESS, ()),
     "RecordEpisodeStatistics": (
-        *("episode_returns", "episode_lengths", "episode_start_times", "prev_dones"),
+        "episode_returns",
+        "episode_lengths",
+        "episode_start_times",
+        "prev_dones",
     ),
-    "VectorizeTransformReward": (),
 }
 """The same for vector wrappers; each attribute is an array with one item per copy."""
 

@@ -431,14 +431,16 @@ _RULES: Mapping[str, _Rule] = {
     "GRAB": _grab,
     **dict.fromkeys(("LOOKAT", "POINTAT"), _rule(_in_view)),
     "OPEN": _rule(
-        *(_OPENS, _near, _hand_free, _is(CLOSED), _is_not(SWITCHED_ON)),
-        change=_become(OPEN, CLOSED),
+        _OPENS, _near, _hand_free, _is(CLOSED), _is_not(SWITCHED_ON), change=_become(OPEN, CLOSED)
     ),
     "PUTBACK": _put_on,
     "PUTIN": _put_in,
     "PUTOBJBACK": _put_back,
     "SIT": _rule(
-        *(_near, _not_yet(SITTING), _kind("for sitting", "SITTABLE"), _has_place(lying=False)),
+        _near,
+        _not_yet(SITTING),
+        _kind("for sitting", "SITTABLE"),
+        _has_place(lying=False),
         change=_sit,
     ),
     "STANDUP": _stand_up,
@@ -446,7 +448,10 @@ _RULES: Mapping[str, _Rule] = {
         _SWITCHES, _near, _is(SWITCHED_ON), change=_become(SWITCHED_OFF, SWITCHED_ON)
     ),
     "SWITCHON": _rule(
-        *(_SWITCHES, _near, _is(SWITCHED_OFF), _is_not(PLUGGED_OUT)),
+        _SWITCHES,
+        _near,
+        _is(SWITCHED_OFF),
+        _is_not(PLUGGED_OUT),
         change=_become(SWITCHED_ON, SWITCHED_OFF),
     ),
     "TOUCH": _rule(_near, _reachable),
@@ -459,8 +464,7 @@ _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(("DROP", "RELEASE"), _drop),
     "READ": _rule(_kind("to be read", "READABLE"), _in_hand),
     "LIE": _rule(
-        *(_near, _not_yet(LYING), _kind("for lying", "LIEABLE"), _has_place(lying=True)),
-        change=_lie,
+        _near, _not_yet(LYING), _kind("for lying", "LIEABLE"), _has_place(lying=True), change=_lie
     ),
     "POUR": _pour,
     "TYPE": _rule(_near, _kind("to be typed on", "HAS_SWITCH", classes=("keyboard",))),
@@ -469,10 +473,10 @@ _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(("WASH", "RINSE", "SCRUB"), _WASH),
     "SQUEEZE": _rule(_hand_free, _near, _kind("to be squeezed", "CLOTHES", classes=SQUEEZABLE)),
     "PLUGIN": _rule(
-        *(_PLUGS, _near, _hand_free, _is(PLUGGED_OUT)), change=_become(PLUGGED_IN, PLUGGED_OUT)
+        _PLUGS, _near, _hand_free, _is(PLUGGED_OUT), change=_become(PLUGGED_IN, PLUGGED_OUT)
     ),
     "PLUGOUT": _rule(
-        *(_PLUGS, _near, _hand_free, _is(PLUGGED_IN)), change=_become(PLUGGED_OUT, PLUGGED_IN)
+        _PLUGS, _near, _hand_free, _is(PLUGGED_IN), change=_become(PLUGGED_OUT, PLUGGED_IN)
     ),
     "CUT": _rule(_hand_free, _near, _EATABLE, _CUTTABLE, _knife),
     "EAT": _eat,
