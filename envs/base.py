@@ -62,7 +62,13 @@ def object_column(values: Sequence[Any]) -> NDArray[np.object_]:
 
 
 def task_data(task: Task, kind: type[DataT], whose: str, made_by: str = "") -> DataT:
-    """Return a task's data; ConfigError if it is not of the kind that this environment needs."""
+    """Return a task's data.
+
+    ``whose`` names the environment in the error, which ends with ``made_by``.
+
+    Raises:
+        ConfigError: the data are not of this kind, because it is another environment's task.
+    """
     if not isinstance(task.data, kind):
         kinds = f"{'an' if kind.__name__[0] in 'AEIO' else 'a'} {kind.__name__}"
         raise ConfigError(
@@ -677,7 +683,11 @@ class TextEnv(LiveSpec, gym.Env[Any, str], Generic[ConfigT]):
         return self.copies.engine.render(0, self.render_mode)
 
     def film(self, task: Task, seed: int, actions: Iterable[str]) -> list[Still]:
-        """Play an episode and return a still before each action and at the end."""
+        """Play an episode and return a still before each action and at the end.
+
+        ``seed`` is the episode's, as in ``Trajectory.seed``. Actions are played until they run out
+        or the episode ends.
+        """
         draws = "rgb_array" in self.metadata["render_modes"]
         frame = self.copies.begin(self._index, [task], [seed])
         self._begun = True

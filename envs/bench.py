@@ -336,7 +336,7 @@ def fresh_contests(
 ) -> list[Contest]:
     """Return the measurement of a trainer that plays every task once; no upstream has it.
 
-    A round has this many steps of all copies, best a multiple of an episode's; ``target`` is in
+    A round has ``steps`` steps of all copies, best a multiple of an episode's; ``target`` is in
     steps per second.
     """
     walks: list[_FreshWalk] = []
@@ -373,7 +373,7 @@ def snapshot_contests(
     """Return the measurements of saving and restoring; no upstream has them.
 
     All copies of ``venv``, in the middle of episodes, are saved and restored ``snapshots`` times in
-    a round, ``env`` with all of Gymnasium's wrappers.
+    a round, and so is ``env``, with all of Gymnasium's wrappers.
     """
     return [
         Contest(

@@ -12,7 +12,10 @@ __all__ = ["require_folder", "require_integers", "require_official"]
 
 
 def require_integers(config: Any, least: Mapping[str, int], *, optional: bool = False) -> None:
-    """Raise :class:`ConfigError` unless fields are integers of at least ``least``, or None."""
+    """Raise :class:`ConfigError` unless fields are integers of at least ``least``.
+
+    With ``optional``, they may be None.
+    """
     for name, smallest in least.items():
         value = getattr(config, name)
         if optional and value is None:

@@ -229,7 +229,12 @@ class OfficialGames(TaskSet):
         return {game.name: i for i, game in enumerate(self._listing.games)}
 
     def find(self, task_id: str) -> Task:
-        """Return the task of that id; UnknownNameError without the trial, DataError for no game."""
+        """Return the task of that id.
+
+        Raises:
+            UnknownNameError: there is no such trial.
+            DataError: there is one, but it does not count as a game; gives the reason.
+        """
         split, _, name = task_id.partition("/")
         if split == self._split:
             index = self._index_by_name.get(name)

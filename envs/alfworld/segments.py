@@ -39,7 +39,7 @@ def segment(game: Game, before: State, move: Move | None) -> str:
     So consecutive turns of one sub-goal share their key, and the shortest success has four: find,
     take, find, put. The key depends only on the arguments.
 
-    Without a move, the action failed; ``before`` is the state before it.
+    ``before`` is the state before the action; ``move`` is None if it failed.
     """
     if move is not None and move.kind in _MANIPULATIONS:
         return f"{_MANIPULATIONS[move.kind]} {game.object_types[move.object]}"

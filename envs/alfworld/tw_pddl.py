@@ -356,7 +356,8 @@ def game_data(
 ) -> dict[str, Any]:
     """Return the content of a ``game.tw-pddl``, which TextWorld's ``PddlEnv.load`` takes.
 
-    ``goal_text`` follows "Your task is to: ", without its full stop; the walkthrough wins.
+    ``goal_text`` follows "Your task is to: ", without its full stop; the walkthrough, if there is
+    one, has commands that win.
     """
     data: dict[str, Any] = {
         "pddl_domain": domain_text(flavour),

@@ -35,8 +35,9 @@ class SokobanEngine(Engine):
     Copies can have rooms of different sizes: each is padded with walls to height x width. The text
     shows only a room's own cells; images, which are one array for all copies, show the padding too.
 
-    Rooms have at most this height, width and number of boxes; a view has an image in style
-    ``"tiles"`` or ``"tiny"``, or None. The rest is as in :class:`SokobanConfig`.
+    Rooms have at most this height and width, in cells, and ``max_boxes`` boxes. The image of a view
+    is in style ``"tiles"``, with tiles of ``tile_px`` pixels, or ``"tiny"``; None: there is none.
+    The rest is as in :class:`SokobanConfig`.
     """
 
     format = 2
@@ -197,7 +198,10 @@ class SokobanEngine(Engine):
         return None if move < 0 else self._words[move + 1]
 
     def segment_key(self, index: int) -> str:
-        """Return ``"box k"``, by starting cell, of the box pushed last in the turn, or ``""``."""
+        """Return ``"box k"`` of the last box that the last turn pushed, or ``""``.
+
+        Boxes are numbered from 0 in the order of their starting cells, and keep their number.
+        """
         touched = int(self._touched[index])
         return "" if touched < 0 else f"box {touched}"
 

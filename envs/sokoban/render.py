@@ -247,7 +247,10 @@ _PLAIN_GLYPHS = "#_O√XPS"
 
 
 def print_board(codes_HW: NDArray[np.uint8]) -> None:
-    """Print a room in colour on a terminal that shows it (see ``NO_COLOR``), else symbols."""
+    """Print a room to standard output: in colour on a terminal, in symbols elsewhere.
+
+    Colour is left out if ``NO_COLOR`` is set or the terminal is dumb.
+    """
     out = sys.stdout
     if out is None or getattr(out, "closed", False):
         return

@@ -283,7 +283,11 @@ def _run(
 def search(
     board: Board, boxes: int, player: int, max_nodes: int, deadline: float | None
 ) -> tuple[Literal["solved", "unsolvable", "unknown"], list[tuple[int, int]], int]:
-    """Return (status, pushes as (cell of the box, direction), expanded nodes)."""
+    """Return (status, pushes as (cell of the box, direction), expanded nodes).
+
+    The boxes are a bit mask, the player is a cell. After ``max_nodes`` expanded nodes, or when
+    ``time.perf_counter`` passes the deadline, the status is ``"unknown"``.
+    """
     first = board.moves_left(boxes, player)
     if first < 0:
         return "unsolvable", [], 0

@@ -65,7 +65,11 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """When a dialogue ends, and in which order its sides act; ConfigError if out of range."""
+    """When a dialogue ends, and in which order its sides act.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
 
     max_turns: int = 20
     """Turns after which it ends; both sides' turns count."""

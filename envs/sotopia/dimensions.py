@@ -56,7 +56,11 @@ DIMENSIONS: tuple[Dimension, ...] = tuple(
 
 
 def choose_dimensions(names: Sequence[str] | None) -> tuple[Dimension, ...]:
-    """Return these dimensions in the usual order; ConfigError without ``goal``."""
+    """Return the dimensions of these names, in their usual order; None: all seven.
+
+    Raises:
+        ConfigError: a name is unknown, or the goal is missing, on which the reward is based.
+    """
     if names is None:
         return DIMENSIONS
     known = [dimension.name for dimension in DIMENSIONS]

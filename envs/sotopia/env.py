@@ -108,7 +108,12 @@ class SotopiaConfig:
         return Rules(self.max_turns, self.max_stale, self.order)
 
     def combinations(self) -> Sequence[Combination]:
-        """Return the chosen scenarios with casts; ConfigError for a kind, DataError for data."""
+        """Return the scenarios selected by these options, with their casts.
+
+        Raises:
+            ConfigError: there is no such kind of scenario.
+            DataError: official data is missing or damaged.
+        """
         kinds = self.task_types
         if self.data == "builtin":
             from creditrl.envs.sotopia.scenarios import builtin_combinations

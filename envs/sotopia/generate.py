@@ -74,7 +74,10 @@ _Belongs: TypeAlias = Callable[[object], bool]
 
 
 def _price(situation: Situation, dice: Dice, belongs: _Belongs) -> Terms | None:
-    """Prices: a limit of 60 to 70 % of the asking price, a buyer's of 85 to 100 %: they overlap."""
+    """Prices: the seller's limit is 60 to 70 % of the asking price, the buyer's 85 to 100 %.
+
+    So there is always a zone of agreement, and neither opening offer is in its better half.
+    """
     listed = situation.scale * dice.between(80, 120) / 100
     step = 10 if listed >= 1000 else 5 if listed >= 200 else 1
     listed = float(round(listed / step) * step)

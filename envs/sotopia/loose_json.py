@@ -137,7 +137,10 @@ def read_json(text: str) -> Text:
 
 
 def _without_thoughts(text: str) -> str:
-    """Return the text outside ``<think>`` tags, of which one may lack, and any in a string."""
+    """Return the text outside ``<think>`` and ``</think>``, of which either may be missing.
+
+    A tag after an open brace is inside an object's string, and has no meaning.
+    """
     kept: list[str] = []
     at = 0
     opened = -1

@@ -13,7 +13,13 @@ __all__ = ["make_named"]
 
 
 def make_named(option: str, which: str, known: Mapping[str, str]) -> Any:
-    """Return ``"name"`` or ``"name:argument"`` of ``known``; ConfigError if it is none."""
+    """Return the object named ``"name"`` or ``"name:argument"``.
+
+    ``known`` has ``"module:callable"`` by name; ``option`` is for messages.
+
+    Raises:
+        ConfigError: there is no such name, or the argument is missing or superfluous.
+    """
     name, colon, argument = which.partition(":")
     require_one_of(option, name, tuple(known))
     module, _, attribute = known[name].partition(":")

@@ -65,7 +65,10 @@ NO_TALK = Talk()
 
 
 def follow(terms: Terms, turns: Turns, before: Talk = NO_TALK) -> Talk:
-    """Return the negotiation after a dialogue's turns; ``before``: after the first of them."""
+    """Return the state of the negotiation after a dialogue's turns.
+
+    ``before`` is the state after its first turns, which are not read again.
+    """
     talk = before
     for turn in turns[talk.heard :]:
         talk = _heard(terms, talk, turn)

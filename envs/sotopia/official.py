@@ -136,7 +136,11 @@ def combination_coverage(
 
 
 def official_coverage(home: Path) -> list[Coverage]:
-    """Return how many combinations are present, by part with any; DataError if damaged."""
+    """Return how many of the published combinations are present, for parts with any file.
+
+    Raises:
+        DataError: a file is missing or damaged.
+    """
     there = {name.partition(".")[0] for name, _, _ in _stamp(home)}
     found = []
     if not there.isdisjoint(name.partition(".")[0] for name in _EVALUATION):

@@ -98,7 +98,7 @@ PARTNERS: dict[str, str] = {
 
 
 def make_partner(which: str | Partner) -> Partner:
-    """Return the partner of that name, or the one given; ConfigError if none is such."""
+    """Return the partner of that name, or the one given; ConfigError for anything else."""
     if isinstance(which, str):
         made: Partner = make_named("partner", which, PARTNERS)
         return made

@@ -101,7 +101,10 @@ def _entities(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def bio(character: Character, knows: Relationship | None) -> str:
-    """Return a character's description for a reader; ``knows`` None: itself, or a judge."""
+    """Return the description of a character for a reader.
+
+    ``knows`` is how close the reader is; None: the reader is the character itself, or a judge.
+    """
     if knows == Relationship.STRANGER:
         return ""
     parts = [character.name]

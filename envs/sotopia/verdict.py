@@ -95,7 +95,7 @@ JUDGES: dict[str, str] = {
 
 
 def make_judge(which: str | Judge) -> Judge:
-    """Return the judge of that name, or the one given; ConfigError if there is none such."""
+    """Return the judge of that name, or the one given; ConfigError for anything else."""
     if isinstance(which, str):
         made: Judge = make_named("judge", which, JUDGES)
         return made

@@ -251,7 +251,10 @@ def compare_walks(
 def compare_triples(
     modules: SimpleNamespace, flavour: Flavour, folder: OfficialFolder
 ) -> Comparison:
-    """Compare after each act of the recorded programs; of ``"v1"`` the recorded final graph too."""
+    """Execute the recorded programs on both sides, and compare outcome and graph after each act.
+
+    With flavour ``"v1"``, the final graph must be the recorded one as well.
+    """
     found = Comparison(f"{flavour}: recorded programs")
     for triple in folder.triples:
         initial, final = triple.graphs()

@@ -96,7 +96,10 @@ def walk(
 
 
 def draw(scene: Scene, world: World, profile: Profile, rng: Random) -> Act:
-    """Draw an action: mostly a possible one, by kinds; else any, half of things at hand."""
+    """Draw an action: mostly a possible one, all kinds equally often; else any action.
+
+    Half of the latter are about things that are or were in the hands, or are close.
+    """
     if rng.random() < _POSSIBLE:
         acts = possible(scene, world, profile)
         kinds = [*sorted({act.name for act in acts}), *_OFTEN]

@@ -37,7 +37,10 @@ __all__ = ["Choice", "choices", "gazes", "possible"]
 def possible(
     scene: Scene, world: World, profile: Profile = FIXED, ids: Iterable[int] | None = None
 ) -> list[Act]:
-    """Return what is possible on nodes of these ids, by :data:`ACTIONS`, then by ids."""
+    """Return all possible actions, in the order of :data:`ACTIONS`, then of ids.
+
+    Only nodes of these ids are objects; None: all.
+    """
     allowed = (1 << len(scene.ids)) - 1
     if ids is not None:
         allowed = sum({1 << scene.index[id] for id in ids})

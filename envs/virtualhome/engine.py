@@ -384,7 +384,11 @@ def _looks_alike(world: World, after: World) -> bool:
 def tell(
     scene: Scene, world: World, here: Around, touched: int, numbered: int, sight: Sight
 ) -> str:
-    """Return the sentence about a moment; ``touched`` by the last action, ``numbered``: bits."""
+    """Return the sentence about a moment; names in it are classes, as in SPA.
+
+    ``touched`` are the objects of the last action, ``numbered`` the nodes that are named with their
+    id, both as bits.
+    """
     nodes = near(scene, here.close, here.seen, whole_room=sight == "room") | touched
     return describe(scene, world, nodes, numbered)
 
@@ -417,8 +421,8 @@ def load_stage(source: HouseholdSource, profile: Profile, sight: Sight) -> Stage
 class VirtualHomeEngine(Engine):
     """The households of ``num_envs`` copies.
 
-    At most ``limit`` admissible actions are listed; ``state_key("world")`` leaves out the relations
-    in ``without``.
+    At most ``limit`` admissible actions are listed, None: all; ``state_key("world")`` leaves out
+    the relations in ``without``; ``picture_size`` is the width and height of maps in pixels.
     """
 
     format = 3

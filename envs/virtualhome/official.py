@@ -105,6 +105,11 @@ def official_tasks(
     The first listing of ``programs`` prepares all of them, about 2 ms each, and shows progress on
     stderr; the result is stored in our cache.
 
+    Args:
+        split: one of :func:`official_splits`.
+        source: one of :data:`SOURCES`.
+        data_dir: the folder; None: see :func:`creditrl.envs.tasks.data_home`.
+
     Raises:
         ConfigError: an unknown source or split.
         DataError: the folder is missing, something in it is damaged, or it has no such task.
@@ -149,7 +154,11 @@ ORIGINAL_PROGRAMS = 5411
 
 
 def official_coverage(home: Path) -> list[Coverage]:
-    """Return how many programs are present, by source with any; DataError if damaged."""
+    """Return how many of the programs are present, by source, without empty sources.
+
+    Raises:
+        DataError: a file is damaged.
+    """
     folder = OfficialFolder(home)
     found = (_coverage(folder, source) for source in ("triples", "programs"))
     return [one for one in found if one is not None and one.found]

@@ -83,7 +83,7 @@ _MENTION = re.compile(r"\s*+<\s*+([^<>]++)>\s*+\(\s*+(?:\d++\s*+\.\s*+)?(\d++)\s
 
 
 def parse_line(text: str, source: str = "<program>", number: int = 1) -> Line:
-    """Parse one line.
+    """Parse one line, e.g. ``"[WALK] <tv> (264)"``.
 
     ``source`` and ``number`` are its place, for messages.
 

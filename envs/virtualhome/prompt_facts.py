@@ -161,7 +161,8 @@ def read_goal(goal: str, names: frozenset[str] = frozenset()) -> Goal:
     The longest name counts ("table lamp" is not a table), and a name before "it" or "them" is a
     verb ("light it"). The last word of a thing named before refers to it ("the pan").
 
-    ``names`` are of things besides those that our generator knows, in lower case.
+    A goal is, for example, ``"Wash hands(Go to the sink)"``. ``names`` are of things besides those
+    that our generator knows, in lower case.
     """
     title, _, description = goal.removesuffix(")").partition("(")
     text = description or title

@@ -97,7 +97,11 @@ class Plan:
 def map_plan(
     scene: Scene, world: World, size: tuple[int, int] = PICTURE_SIZE, *, boxes: Boxes | None = None
 ) -> Plan:
-    """Return where :func:`draw_map` draws things, for who wants to mark or name them."""
+    """Return where :func:`draw_map` draws things, to mark or name them.
+
+    Raises:
+        ConfigError: the size is too small or large.
+    """
     view = _View(scene, world, size, boxes)
     rects = {scene.ids[node]: view.rect(node) for node in sorted(view.drawn())}
     return Plan(size, view.height, rects)
@@ -156,7 +160,11 @@ def draw_map(
 
 
 def picture_size(size: Any, name: str = "size") -> tuple[int, int]:
-    """Return a width and a height in pixels as a tuple; ConfigError if they cannot be."""
+    """Return a width and a height in pixels as a tuple; ``name`` is for messages.
+
+    Raises:
+        ConfigError: they are not two integers, or too small or large.
+    """
     sides = tuple(size) if isinstance(size, (tuple, list)) else ()
     fits = len(sides) == 2 and all(
         type(side) is int and least <= side <= LARGEST_SIDE

@@ -61,7 +61,7 @@ def scene_of(
 ) -> tuple[Scene, World]:
     """Parse a graph dict and make its scene.
 
-    Only these classes may occur; None: any.
+    ``source`` is for messages; only ``classes`` may occur, None: any.
 
     Raises:
         DataError: it is not a scene, see :meth:`Scene.of`; names the line.
@@ -249,7 +249,11 @@ class OfficialFolder:
         return list(self._original_texts)
 
     def graphs(self, id: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return a program's initial and final graph dict; DataError if not here, or damaged."""
+        """Return the initial and the final graph dict of a program, ``<scene>/<set>/<file>``.
+
+        Raises:
+            DataError: they are not here, or damaged.
+        """
         for file in self._files:
             if _GRAPHS in file.parts and file.suffix == ".json":
                 inner = PurePosixPath(*file.parts[file.parts.index(_GRAPHS) + 1 :])

@@ -75,13 +75,19 @@ def _holds(world: World, nodes: int) -> int:
 
 
 def near(scene: Scene, close: int, seen: int, whole_room: bool = False) -> int:
-    """Return the nodes of the sentence, as bits; ``whole_room``: not only those that are CLOSE."""
+    """Return what the sentence is about, as bits: what is seen and CLOSE.
+
+    ``whole_room``: all that is seen, except rooms.
+    """
     nodes = seen & ~scene.rooms if whole_room else seen & close
     return nodes & ~(1 << scene.character)
 
 
 def describe(scene: Scene, world: World, nodes: int, numbered: int = 0) -> str:
-    """Return the sentence about nodes (bits); of these, the numbered are named with their id."""
+    """Return the sentence about some nodes, as bits; names in it are classes, as in SPA.
+
+    The ``numbered`` ones, as bits, are named with their id.
+    """
     held, names, size = world.held(scene), _names(scene), len(scene.ids)
 
     def name_or_number(node: int) -> str:

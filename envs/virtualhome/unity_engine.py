@@ -53,7 +53,11 @@ class _Stay:
 
 
 class UnityEngine(Engine):
-    """The apartments of ``num_envs`` simulators."""
+    """The apartments of ``num_envs`` simulators.
+
+    With ``pictures``, observations have what the character's camera sees, ``picture_size`` pixels
+    wide and high. At most ``limit`` admissible actions are listed; None: all.
+    """
 
     format = VirtualHomeEngine.format
     """A snapshot of the graph is refused because it cannot be put back, not for its layout."""

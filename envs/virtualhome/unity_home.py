@@ -197,7 +197,11 @@ class UnityHome:
         return self.client.camera_image([self._camera], "normal", width, height)[0]
 
     def act(self, line: str) -> UnityTurn:
-        """Carry out one line; that it fails is an outcome, DataError that it is no line."""
+        """Carry out one line, ``[WALK] <tv> (264)``; one that fails is an outcome, no error.
+
+        Raises:
+            DataError: it is not a line of a script.
+        """
         text = script_line(line, self.names)
         self._check_begun()
         answer = self.client.render_script([text], **self.settings)

@@ -55,7 +55,10 @@ def fields_of(page: Page) -> list[tuple[str, str]]:
 
 
 def read_address(url: str) -> Address | None:
-    """Return the content of an address (scheme and host may precede); None if it is none."""
+    """Return the content of an address made by :func:`address`; None if it is not one.
+
+    The address is a quoted path and query; scheme and host may precede it.
+    """
     try:
         parts = urlsplit(url)
         pieces = parts.path.split("/")[1:]

@@ -103,7 +103,10 @@ _PIECE = re.compile(
 
 
 def terms(text: str) -> list[str]:
-    """Return the terms of a text in order, repeats too; control characters part words."""
+    """Return the terms of a text in order, repeated as often as they occur.
+
+    Any string has terms, perhaps none; control characters and lone surrogates separate words.
+    """
     return list(chain.from_iterable(map(_TERMS.__getitem__, _PIECE.findall(text))))
 
 

@@ -95,7 +95,7 @@ class _Copy(NamedTuple):
 class WebShopEngine(Engine):
     """``num_envs`` customers of one shop.
 
-    The options are those of ``WebShopConfig``; a page is cut after ``text_length`` characters.
+    The options are as in ``WebShopConfig``; a page is cut after ``text_length`` characters.
     """
 
     format = 1

@@ -75,7 +75,11 @@ def extras_of(product: Product) -> dict[str, Any]:
 
 
 def export_shop(options: ShopExportOptions) -> list[Path]:
-    """Write products, attributes, requests; ConfigError, and nothing, without a new folder."""
+    """Write the files and return their paths: products, attributes, requests.
+
+    Raises:
+        ConfigError: no folder is named, or one of the files exists; nothing is written then.
+    """
     if not options.folder:
         raise ConfigError("Missing --folder: expected one, e.g. `--folder ~/webshop_builtin`.")
     folder = Path(options.folder).expanduser()

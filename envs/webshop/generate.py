@@ -56,7 +56,7 @@ _SMALL = frozenset(("a", "an", "and", "for", "in", "of", "on", "or", "the", "to"
 def builtin_products(num_products: int = 1000, seed: int = 0) -> list[Product]:
     """Return the first products of the builtin shop; equal on every machine.
 
-    Another seed gives other products; both numbers are at least 1 and 0.
+    ``num_products`` is at least 1, the seed at least 0; another seed gives other products.
     """
     for name, value, least in (("num_products", num_products, 1), ("seed", seed, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:

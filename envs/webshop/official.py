@@ -130,7 +130,7 @@ def official_goals(
     """Return all goals of upstream's shop, in upstream's order; else as :func:`load_official`.
 
     ``"synthetic"`` goals are made of attributes and options, ``"human"`` ones written by people;
-    ``price_seed`` decides price limits too.
+    ``price_seed`` decides prices and price limits.
     """
     require_one_of("goals", goals, GOALS)
     stock = _stock(data_dir, num_products, progress)
@@ -168,13 +168,14 @@ def official_tasks(
     Args:
         split: one of the scheme's splits.
         splits: the scheme, see :mod:`creditrl.envs.webshop.splits`.
-        goals: see :func:`official_goals`, and for the rest :func:`load_official`.
-        data_dir: the folder.
-        num_products: ids say ``official`` where it is None and, e.g., ``official-1000`` where not.
-        price_seed: decides prices and price limits.
+        goals: see :func:`official_goals`.
+        data_dir: see :func:`load_official`.
+        num_products: see :func:`load_official`. Ids say ``official`` where it is None and, e.g.,
+            ``official-1000`` where it is not.
+        price_seed: see :func:`official_goals`.
         draws: probabilities of drawing goals; goals written by people all have the same weight.
             ``"upstream"`` is upstream's draw among all goals, given that it falls into the split.
-        progress: display for a conversion's progress.
+        progress: see :func:`load_official`.
 
     Raises:
         ConfigError: an unknown scheme or split.
@@ -282,7 +283,7 @@ def _is_small(num_products: int | None) -> bool:
 
 
 def _source(home: Path, num_products: int | None) -> _Source:
-    """Return what a shop is read from; ConfigError for such a number, DataError without a file."""
+    """Return what a shop is read from; DataError if a file is missing."""
     if num_products is not None and (
         not isinstance(num_products, int) or isinstance(num_products, bool) or num_products < 1
     ):

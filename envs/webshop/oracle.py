@@ -143,7 +143,10 @@ def _choosable(shop: Shop, rules: Rules, asin: str) -> tuple[Option, ...]:
 
 
 def best_query(shop: Shop, rules: Rules, goal: Goal) -> Query:
-    """Return the most natural query that lists the goal's product first, or soonest."""
+    """Return the most natural query that lists the goal's product on the first page.
+
+    Where none does, the one that lists it soonest.
+    """
     return shop.recall(("oracle query", rules, goal), lambda: _best_query(shop, rules, goal))
 
 

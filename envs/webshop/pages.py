@@ -133,7 +133,10 @@ class Option(NamedTuple):
 
 
 def parse_action(rules: Rules, action: str) -> tuple[str, str] | None:
-    """Return (name, lower-case argument) of ``name[argument]`` and what follows; else None."""
+    """Return (name, argument in lower case) of ``name[argument]``; None for any other text.
+
+    Text after the last bracket does not matter.
+    """
     upstream = rules.upstream
     if upstream:  # by (.+)\[(.+)\], which takes the last bracket of the first line
         action = action.partition("\n")[0]
@@ -285,7 +288,10 @@ def search(shop: Shop, rules: Rules, page: Page, query: str) -> Page | None:
 
 
 def click(shop: Shop, rules: Rules, page: Page, value: str) -> Page | None:
-    """Return where a click on a clickable, in lower case, leads; None if the page has none such."""
+    """Return where a click leads; None if the page has nothing of that name.
+
+    ``value`` is one of :func:`clickables`, in lower case.
+    """
     if value == SEARCH or value not in clickables(shop, rules, page):
         return None
     # From here on as in upstream: by name, whatever has the name.
@@ -324,7 +330,10 @@ def has_attributes(shop: Shop, rules: Rules, asin: str) -> bool:
 
 
 def is_known(shop: Shop, rules: Rules, page: Page, value: str) -> bool:
-    """Return whether a page has such a button, product, or option of the product that is open."""
+    """Return whether some page has a ``value`` to click, as far as a customer here can know.
+
+    That is a button, a product of the shop, or an option of the product that is open.
+    """
     if value in _BUTTON_WORDS or shop.catalogue.position(value.upper()) is not None:
         return True
     return bool(page.asin) and any(o.label == value for o in options_of(shop, rules, page.asin))

@@ -48,7 +48,10 @@ _SHAPE_OF: dict[str, str] = {word: shape for shape, words, _ in _ROWS for word i
 
 
 def picture(product: Product, options: Iterable[tuple[str, str]] = ()) -> str:
-    """Return a product as SVG: its kind is the shape, a colour among the options colours."""
+    """Return a product's picture as SVG.
+
+    Its kind decides the shape. A colour among the options, (group, value), colours the drawing.
+    """
     color = color_of(product, tuple(options))
     return _draw(shape_of(product), color)
 

@@ -145,7 +145,11 @@ class Index:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Index:
-        """Return the index in a folder, its pages mapped; DataError if none, old or damaged."""
+        """Return the index in a folder, mapped into memory: processes share its pages.
+
+        Raises:
+            DataError: the folder contains no index, one of another version, or a damaged one.
+        """
         path = Path(folder)
         header = _read_header(path)
         arrays = {}

@@ -56,7 +56,11 @@ class Shop:
     _memo: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def price(self, asin: str) -> float:
-        """Return what a product costs, in its range if it has one; UnknownNameError without one."""
+        """Return what a product costs: its price, or one drawn between its two.
+
+        Raises:
+            UnknownNameError: there is no product of that id.
+        """
         position = self.catalogue.position(asin)
         if position is None:
             raise UnknownNameError(

@@ -103,7 +103,7 @@ class _Lost(Exception):
 class Tab:
     """One tab.
 
-    Its page has that width and height in pixels; None: the window's.
+    ``size`` is the width and height of its page in pixels; None: the window's.
     """
 
     def __init__(self, browser: Chromium, size: tuple[int, int] | None) -> None:
@@ -244,7 +244,7 @@ class Tab:
 
 
 def _ask(work: Callable[[], T]) -> T:
-    """Return selenium's result; :class:`_Lost` with browser or tab, else BrowserError."""
+    """Return selenium's result; :class:`_Lost` if browser or tab are gone, else BrowserError."""
     from selenium.common.exceptions import (
         InvalidSessionIdException,
         NoSuchWindowException,
