@@ -8,7 +8,7 @@ vector of them (:class:`VectorTextWrapper`). Its behaviour is written once, in i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, SupportsFloat
+from typing import Any, ClassVar, NamedTuple, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -24,6 +24,7 @@ from creditrl.errors import WrapperError
 from creditrl.types import BoolArray, IntArray, Snapshot, StateSource
 
 __all__ = [
+    "Outcome",
     "TextWrapper",
     "VectorTextWrapper",
     "WrapperHooks",
@@ -86,6 +87,14 @@ def text_space(space: Space[Any]) -> Space[Any] | None:
     return space if isinstance(space, gym.spaces.Text) else None
 
 
+class Outcome(NamedTuple):
+    """What an action did in each of K copies: arrays, or lists if there is one copy."""
+
+    reward_K: Sequence[Any] | NDArray[Any]
+    terminated_K: Sequence[bool] | BoolArray
+    truncated_K: Sequence[bool] | BoolArray
+
+
 class WrapperHooks(RecordConstructorArgs):
     """Behaviour of a wrapper, for any number of copies.
 
@@ -118,12 +127,9 @@ class WrapperHooks(RecordConstructorArgs):
         """Note that episodes began in these copies."""
 
     def _after(
-        self, index_K: IntArray, observation: Any, info: Mapping[str, Any], *outcome_K: Any
+        self, index_K: IntArray, observation: Any, info: Mapping[str, Any], outcome: Outcome
     ) -> None:
-        """Note what an action did in each of these copies.
-
-        ``outcome_K`` are their rewards, whether they terminated, and whether they were truncated.
-        """
+        """Note what an action did in each of these copies."""
 
     def _inward(self, index_K: IntArray, actions: Sequence[Any]) -> Sequence[Any]:
         """Return these copies' actions for the environment inside."""
@@ -187,8 +193,8 @@ class TextWrapper(WrapperHooks, gym.Wrapper[Any, Any, Any, Any]):
         """Do one action."""
         (inward,) = self._inward(_FIRST, [action])
         observation, reward, terminated, truncated, info = self.env.step(inward)
-        outcome = [reward], [terminated], [truncated]
-        self._after(_FIRST, _batch(observation), _OneRow(info), *outcome)
+        outcome = Outcome([reward], [terminated], [truncated])
+        self._after(_FIRST, _batch(observation), _OneRow(info), outcome)
         observation, info = self.present(observation, info)
         return observation, reward, terminated, truncated, info
 
@@ -290,7 +296,7 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
             self._after(
                 acting_K,
                 *self._rows(acting_K, observation, info),
-                *(column[acting_K] for column in (reward, terminated, truncated)),
+                Outcome(reward[acting_K], terminated[acting_K], truncated[acting_K]),
             )
             if self._mode is AutoresetMode.NEXT_STEP:
                 began_K = np.flatnonzero(self._over)
@@ -327,7 +333,7 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
             self._after(
                 index_K[at],
                 *_take(at, observation, info, len(index_K)),
-                *(column[at] for column in (reward, terminated, truncated)),
+                Outcome(reward[at], terminated[at], truncated[at]),
             )
         self._over[index_K] |= terminated | truncated
         observation, info = self._present(index_K, observation, info)
@@ -437,14 +443,15 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
             self._after(
                 on_K,
                 *self._rows(on_K, observation, info),
-                *(column[on_K] for column in (reward, terminated, truncated)),
+                Outcome(reward[on_K], terminated[on_K], truncated[on_K]),
             )
         if not len(done_K):
             return info
         final_info = dict(info["final_info"])
         last = _stack([info["final_obs"][i] for i in done_K.tolist()])
         last_info = _take(done_K, (), final_info, self.num_envs)[1]
-        self._after(done_K, last, last_info, reward[done_K], terminated[done_K], truncated[done_K])
+        outcome = Outcome(reward[done_K], terminated[done_K], truncated[done_K])
+        self._after(done_K, last, last_info, outcome)
         shown, shown_info = self._present(done_K, last, last_info)
         final_obs = info["final_obs"].copy()
         for k, i in enumerate(done_K.tolist()):

@@ -9,7 +9,13 @@ import numpy as np
 
 from creditrl.errors import WrapperError
 from creditrl.types import IntArray
-from creditrl.wrappers.base import TextWrapper, VectorTextWrapper, WrapperHooks, copies_of
+from creditrl.wrappers.base import (
+    Outcome,
+    TextWrapper,
+    VectorTextWrapper,
+    WrapperHooks,
+    copies_of,
+)
 
 __all__ = ["Grounding", "VectorGrounding"]
 
@@ -33,7 +39,7 @@ class _Grounding(WrapperHooks):
         self._own["ungrounded_turns"][index_K] = 0
 
     def _after(
-        self, index_K: IntArray, observation: Any, info: Mapping[str, Any], *outcome_K: Any
+        self, index_K: IntArray, observation: Any, info: Mapping[str, Any], outcome: Outcome
     ) -> None:
         try:
             grounded_K = np.asarray(info["grounded"], dtype=np.bool_)

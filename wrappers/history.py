@@ -20,6 +20,7 @@ from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, WrapperError
 from creditrl.types import IntArray
 from creditrl.wrappers.base import (
+    Outcome,
     TextWrapper,
     VectorTextWrapper,
     WrapperHooks,
@@ -245,7 +246,7 @@ class _History(WrapperHooks):
             self._memory[i] = self._builder.begin(text, row)
 
     def _after(
-        self, index_K: IntArray, observation: Any, info: Mapping[str, Any], *outcome_K: Any
+        self, index_K: IntArray, observation: Any, info: Mapping[str, Any], outcome: Outcome
     ) -> None:
         replies = info["reply"] if "reply" in info else self._actions[index_K]
         rows = rows_of(info, _ROW_KEYS, len(index_K))

@@ -12,6 +12,7 @@ from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import WrapperError
 from creditrl.types import IntArray, Task, Trajectory, Turn
 from creditrl.wrappers.base import (
+    Outcome,
     TextWrapper,
     VectorTextWrapper,
     WrapperHooks,
@@ -96,10 +97,10 @@ class _RecordTrajectory(WrapperHooks):
             self._draft[i] = replace(draft, observation=text, state=state)
 
     def _after(
-        self, index_K: IntArray, observation: Any, info: Mapping[str, Any], *outcome_K: Any
+        self, index_K: IntArray, observation: Any, info: Mapping[str, Any], outcome: Outcome
     ) -> None:
         rows = rows_of(info, _ROW_KEYS, len(index_K))
-        columns = (index_K.tolist(), texts_of(observation), rows, *outcome_K)
+        columns = (index_K.tolist(), texts_of(observation), rows, *outcome)
         for i, text, row, reward, terminated, truncated in zip(*columns, strict=True):
             draft = self._draft[i]
             if draft is None:

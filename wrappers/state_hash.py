@@ -14,6 +14,7 @@ from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, WrapperError
 from creditrl.types import IntArray, StateSource
 from creditrl.wrappers.base import (
+    Outcome,
     TextWrapper,
     VectorTextWrapper,
     WrapperHooks,
@@ -62,10 +63,11 @@ class _StateHash(WrapperHooks):
         return [state_key(self.env, self.source)]
 
     def _after(
-        self, index_K: IntArray, observation: Any, info: Mapping[str, Any], *outcome_K: Any
+        self, index_K: IntArray, observation: Any, info: Mapping[str, Any], outcome: Outcome
     ) -> None:
-        _, terminated_K, truncated_K = outcome_K
-        if self._mode is AutoresetMode.SAME_STEP and (terminated_K | truncated_K).any():
+        if self._mode is AutoresetMode.SAME_STEP and (
+            np.any(outcome.terminated_K) or np.any(outcome.truncated_K)
+        ):
             self._own["state_hash"][index_K] = 0
         else:
             self._begin(index_K, observation, info)
