@@ -389,7 +389,10 @@ def meant_folder(given: Path, holds: Callable[[Path], bool]) -> Path | None:
 
 
 def get_command(name: str, home: Path, usual: Path, *options: str) -> str:
-    """Return the command that downloads an environment's data to a folder, named if not usual."""
+    """Return the command that downloads an environment's own data to a folder.
+
+    It names the folder unless that is the usual one, and ends with the options.
+    """
     folder = () if home == usual or os.path.isfile(home) else ("--folder", shlex.quote(str(home)))
     return " ".join(("creditrl data get", name, *folder, *options))
 

@@ -60,8 +60,8 @@ def centred(
 
     ``sum_P`` of it times the pairs' score functions ``grad log pi(a | s)`` is the policy gradient
     of the values. It sums to 0 within a state, so a constant for all actions of a state has no
-    effect. Only the pairs in ``seen_P`` count (None: all); the probabilities of a state's are
-    scaled to a sum of 1.
+    effect. Only the pairs in ``seen_P`` count (None: all); their probabilities are scaled to a sum
+    of 1 in each state.
     """
     states = int(state_P.max()) + 1
     weight_P = chance_P if seen_P is None else np.where(seen_P, chance_P, 0.0)

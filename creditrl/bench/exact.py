@@ -160,7 +160,7 @@ def gradients(credit_N: FloatArray, turns: Turns) -> FloatArray:
     """Return each group's gradient for a table of logits, [G, P].
 
     The mean over groups of an unbiased credit is the policy gradient ``d(s) pi(a | s) A(s, a)``,
-    times the episodes of a group. ``credit_N`` is times the turn's weight.
+    times the episodes of a group. Each credit is multiplied by its turn's weight already.
     """
     # The score of (s, a) is 1 there, minus pi(b | s) at every action b of s.
     same_PP = turns.state_P[:, None] == turns.state_P[None, :]

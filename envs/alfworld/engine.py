@@ -43,7 +43,7 @@ _games: OrderedDict[str, Game] = OrderedDict()
 
 
 def game_source(task: Task) -> GameSource:
-    """Return the source of a task's game."""
+    """Return the source of a task's game; ConfigError for another environment's task."""
     made_by = ", or build Task(..., data=GameFile.of(path))"
     return task_data(task, GameSource, "ALFWorld", made_by)  # type: ignore[type-abstract]
 

@@ -190,7 +190,7 @@ def task_type(index: int) -> str:
 
 
 def household(config: HouseholdConfig, split: str, index: int) -> Household:
-    """Return a household, equal on every machine; its type: see :func:`task_type`."""
+    """Return a household, equal on every machine; the index decides its :func:`task_type`."""
     require_one_of("split", split, SPLITS)
     dice = _dice(f"{config.name}/{split}", index)
     goal_type = task_type(index)

@@ -68,7 +68,11 @@ def _named_home(data_dir: str | os.PathLike[str] | None) -> Path:
 
 
 def games_folder(home: Path) -> Path:
-    """Return the folder with the splits, ``json_2.1.1`` or ``home``; DataError if none has one."""
+    """Return the folder with the splits: ``json_2.1.1``, or ``home`` if they are in it.
+
+    Raises:
+        DataError: neither contains a split.
+    """
     for folder in (home / ROOT, home):
         if any(os.path.isdir(folder / split) for split in OFFICIAL_SPLITS):
             return folder
@@ -91,7 +95,10 @@ def holds_games(folder: Path) -> bool:
 
 
 def survey(home: Path) -> tuple[dict[str, int], list[Path]]:
-    """Return the number of games by split and damaged trial folders; empty without games."""
+    """Return the number of games by split, and the trial folders with a damaged file.
+
+    Both are empty if there is no game.
+    """
     sizes: dict[str, int] = {}
     damaged: list[Path] = []
     with contextlib.suppress(DataError):

@@ -87,13 +87,15 @@ def _go(game: Game, state: State, receptacle: str) -> list[str]:
     return [f"not atLocation({receptacle})"]
 
 
-def _swing(opened: int) -> _Check:
+def _swing(opened: bool) -> _Check:
+    """Return the check of ``open`` and ``close``, which fail on what is ``opened`` or is not."""
+
     def check(game: Game, state: State, receptacle: str) -> list[str]:
         unmet = _here(game, state, receptacle)
         r = game.receptacles_by_name[receptacle]
         if not game.openable >> r & 1:
             unmet.append(f"openable({receptacle})")
-        elif state.opened >> r & 1 == opened:
+        elif bool(state.opened >> r & 1) == opened:
             unmet.append(f"{'not ' if opened else ''}opened({receptacle})")
         return unmet
 
@@ -151,8 +153,8 @@ def _slice(game: Game, state: State, thing: str, knife: str) -> list[str]:
 
 _UNMET: dict[str, _Check] = {
     "go": _go,
-    "open": _swing(1),
-    "close": _swing(0),
+    "open": _swing(True),
+    "close": _swing(False),
     "take": _take,
     "put": _put,
     "examine": _examine,

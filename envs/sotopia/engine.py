@@ -432,7 +432,7 @@ def _moves(place: _Place, copy: _Copy) -> tuple[str, ...]:
 
 
 def seat_of(task: Task) -> Seat:
-    """Return the seat that a task gives the agent."""
+    """Return the seat that a task gives the agent; ConfigError for another environment's task."""
     return task_data(task, Seat, "SOTOPIA", ", or build Task(..., data=Seat(combination, side))")
 
 

@@ -401,7 +401,7 @@ _stages: OrderedDict[tuple[str, str, str], Stage] = OrderedDict()
 
 
 def household_source(task: Task) -> HouseholdSource:
-    """Return the source of a task's household."""
+    """Return the source of a task's household; ConfigError for another environment's task."""
     return task_data(task, HouseholdSource, "VirtualHome")  # type: ignore[type-abstract]
 
 

@@ -234,7 +234,11 @@ class Missing:
         return used
 
     def chores(self) -> Iterator[Chore]:
-        """Yield what can be done to things' states; StuckError if one stays wrong."""
+        """Yield what can be done to the states of things, wherever they are.
+
+        Raises:
+            StuckError: a thing is in a state that no action leads out of.
+        """
         used = self._used()
         for door in bits(self.doors):
             yield ("SWITCHOFF" if self.is_in(_ON, door) else "OPEN"), door

@@ -98,7 +98,8 @@ def drop_mutual(edges: Iterable[tuple[int, str, int]]) -> list[tuple[int, str, i
     """Return the edges that SPA plays with.
 
     An edge goes where the way back is an edge INSIDE, and that one goes too. Upstream removes from
-    the list that it walks through, so the edge behind a removed one is not looked at.
+    the list that it walks through, so the edge behind a removed one is not looked at. Edges are
+    (from id, relation, to id), in the order of the graph dict.
     """
     left = list(edges)
     count = Counter(left)

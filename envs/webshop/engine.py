@@ -63,7 +63,7 @@ _NOTHING = Parts(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False, False, 0.0)
 
 
 def goal_of(task: Task) -> Goal:
-    """Return the goal of a task's customer."""
+    """Return the goal of a task's customer; ConfigError for another environment's task."""
     return task_data(task, Goal, "WebShop", ", or build Task(..., data=Goal(...))")
 
 

@@ -98,8 +98,9 @@ def page_html(
 ) -> str:
     """Return a page as HTML.
 
-    ``session`` names the episode in addresses. ``standalone``: styles and pictures within the page,
-    for a file or a notebook; otherwise at :data:`STYLE` and :data:`PICTURES`.
+    ``session`` names the episode in addresses; ``receipt`` is the reward of the purchase, for the
+    last page. ``standalone``: styles and pictures within the page, for a file or a notebook;
+    otherwise at :data:`STYLE` and :data:`PICTURES`.
 
     Raises:
         MissingExtraError: jinja2 is not installed.

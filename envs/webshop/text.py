@@ -54,7 +54,7 @@ def observation(
     mode: Mode = "text",
     receipt: Parts | None = None,
 ) -> str:
-    """Return a page as text."""
+    """Return a page as text; ``receipt`` is the reward of the purchase, for the last page."""
     write = _plain if mode == "text" else _rich
     if page.kind in ("search", "done"):
         return write(visible(shop, rules, page, instruction, receipt))
