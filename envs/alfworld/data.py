@@ -1,4 +1,4 @@
-"""ALFWorld's own games, and where they come from, from ``data.toml``."""
+"""ALFWorld's own games, and where they come from, read from ``data.toml``."""
 
 from __future__ import annotations
 

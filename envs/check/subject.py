@@ -115,7 +115,10 @@ def choose(
     hint: str = "",
     goal: str = "",
 ) -> str:
-    """Return an admissible action, or the hint filled in; at times one that cannot be done."""
+    """Return an admissible action, or with probability ``nonsense`` one that cannot be executed.
+
+    Without admissible actions, it is the hint filled in, with words of the goal.
+    """
     if not (len(admissible) or hint) or rng.random() < nonsense:
         return f"no such action {int(rng.integers(1000))}"
     if not len(admissible):

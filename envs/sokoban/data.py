@@ -1,4 +1,4 @@
-"""Levels by others that VisualSokoban reads, and how to get them, from ``data.toml``."""
+"""Levels by others that VisualSokoban reads, and how to get them, read from ``data.toml``."""
 
 from __future__ import annotations
 

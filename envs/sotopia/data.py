@@ -1,4 +1,4 @@
-"""SOTOPIA's own scenarios and characters, and where they come from, from ``data.toml``."""
+"""SOTOPIA's own scenarios and characters, and where they come from, read from ``data.toml``."""
 
 from __future__ import annotations
 

@@ -126,7 +126,10 @@ def bio(character: Character, knows: Relationship | None) -> str:
 def context(
     combination: Combination, side: int | None, visibility: Visibility = "relationship"
 ) -> str:
-    """Return scenario, cast and goals as a side, or a judge (None), may know them."""
+    """Return scenario, participants, backgrounds and goals, as a side may know them.
+
+    Without a side, the reader is a judge, who sees everything.
+    """
     scenario = combination.scenario
     names = combination.names
     backgrounds, goals = [], []

@@ -71,5 +71,9 @@ def _made(split: str, index: int) -> Combination:
 
 
 def builtin_combinations(split: str, kinds: Sequence[str] | None = None) -> BuiltinCombinations:
-    """Return a split's builtin scenarios, all or of some kinds; UnknownNameError for others."""
+    """Return the builtin scenarios of a split, or only those of the given kinds.
+
+    Raises:
+        UnknownNameError: there is no such split or kind.
+    """
     return BuiltinCombinations(split, kinds)

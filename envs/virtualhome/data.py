@@ -1,4 +1,4 @@
-"""VirtualHome's own scenes and programs, and how to get them, from ``data.toml``."""
+"""VirtualHome's own scenes and programs, and how to get them, read from ``data.toml``."""
 
 from __future__ import annotations
 

@@ -78,7 +78,11 @@ class Look(Missing):
         """Fields of the habit that made a difference."""
 
     def next(self) -> Act | None:
-        """Return the next action, None if nothing is missing; StuckError if none is useful."""
+        """Return the next action; None if nothing is missing.
+
+        Raises:
+            StuckError: no useful action is possible.
+        """
         chores: list[Chore] = []
         body: list[Chore] = []
         for chore in self.chores():

@@ -209,7 +209,11 @@ class OfficialFolder:
 
     @cached_property
     def action_strings(self) -> tuple[str, ...]:
-        """Language-planner's actions, ``"put cup on table"``, if here; DataError if damaged."""
+        """The actions that language-planner lists, e.g. ``"put cup on table"``; none if not here.
+
+        Raises:
+            DataError: the list is damaged.
+        """
         for file in self._files:
             if file.name.removesuffix(".xz") == "admissible_actions.json":
                 try:

@@ -1,4 +1,4 @@
-"""WebShop's own products and goals, and where they come from, from ``data.toml``."""
+"""WebShop's own products and goals, and where they come from, read from ``data.toml``."""
 
 from __future__ import annotations
 
