@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from creditrl.cli.options import new_file, require_least, unknown_name
@@ -76,8 +76,18 @@ def bench_scale(argv: list[str]) -> int:
     tiny = options.tiny
     if tiny:
         options = replace(options, engines=4, copies=64, turns=4, shards=4, gpus=4)
-    same = {f.name: getattr(options, f.name) for f in fields(Cluster) if hasattr(options, f.name)}
-    today = Cluster(**same, prefill=1e-3 * options.prefill_ms, ranks=options.gpus)
+    today = Cluster(
+        engines=options.engines,
+        copies=options.copies,
+        turns=options.turns,
+        shards=options.shards,
+        engine_tokens=options.engine_tokens,
+        prefill=1e-3 * options.prefill_ms,
+        ranks=options.gpus,
+        weights_gib=options.weights_gib,
+        network_gib=options.network_gib,
+        update_seconds=options.update_seconds,
+    )
     costs = measure_costs(
         copies=(16, 64) if tiny else (64, 4096),
         turns=options.turns,
