@@ -44,10 +44,19 @@ __all__ = [
 ]
 
 BASE_INFO: Mapping[str, type] = {
-    "task_id": str, "task_type": str, "goal": str, "turn": int, "admissible_actions": tuple,
-    "action_hint": str, "action": str, "grounded": bool, "ungrounded_reason": str, "success": bool,
-    "score": float, "error": str,
-}  # fmt: skip
+    "task_id": str,
+    "task_type": str,
+    "goal": str,
+    "turn": int,
+    "admissible_actions": tuple,
+    "action_hint": str,
+    "action": str,
+    "grounded": bool,
+    "ungrounded_reason": str,
+    "success": bool,
+    "score": float,
+    "error": str,
+}
 """Keys of ``info`` at every reset and step of every environment, with their values' types."""
 
 

@@ -43,66 +43,83 @@ __all__ = [
 
 Indices: TypeAlias = Sequence[int] | IntArray | None
 
-_STATELESS = (
-    "AddRenderObservation", "AddWhiteNoise", "ArrayConversion", "ClipAction", "ClipReward",
-    "DiscretizeAction", "DiscretizeObservation", "DtypeObservation", "FilterObservation",
-    "FlattenObservation", "GrayscaleObservation", "HumanRendering", "ObstructView",
-    "PassiveEnvChecker", "RecordVideo", "RepeatAction", "RescaleAction", "RescaleObservation",
-    "ReshapeObservation", "ResizeObservation", "TransformAction", "TransformObservation",
-    "TransformReward",
-)  # fmt: skip
-"""Gymnasium's wrappers without state of their own, by class name. AddWhiteNoise draws from
-np_random, which is restored, and a video of RecordVideo is not rewound."""
-
 _SINGLE_STATE: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(_STATELESS, ()),
+    "AddRenderObservation": (),
+    "AddWhiteNoise": (),  # draws from np_random, which is restored
+    "ArrayConversion": (),
     "Autoreset": ("autoreset",),
+    "ClipAction": (),
+    "ClipReward": (),
     "DelayObservation": ("observation_queue",),
+    "DiscretizeAction": (),
+    "DiscretizeObservation": (),
+    "DtypeObservation": (),
+    "FilterObservation": (),
+    "FlattenObservation": (),
     "FrameStackObservation": ("obs_queue",),
+    "GrayscaleObservation": (),
+    "HumanRendering": (),
     "MaxAndSkipObservation": ("_obs_buffer",),  # an early end leaves frames of the previous step
     "NormalizeObservation": ("obs_rms",),
     "NormalizeReward": ("return_rms", "discounted_reward"),
+    "ObstructView": (),
     "OrderEnforcing": ("_has_reset",),
+    "PassiveEnvChecker": (),
     "RecordEpisodeStatistics": ("episode_returns", "episode_lengths", "episode_start_time"),
+    "RecordVideo": (),  # only records: a video is not rewound
     "RenderCollection": ("frame_list",),
+    "RepeatAction": (),
+    "RescaleAction": (),
+    "RescaleObservation": (),
+    "ReshapeObservation": (),
+    "ResizeObservation": (),
     "StickyAction": ("last_action", "is_sticky_actions", "num_repeats", "repeats_taken"),
     "TimeAwareObservation": ("timesteps",),
     "TimeLimit": ("_elapsed_steps",),
+    "TransformAction": (),
+    "TransformObservation": (),
+    "TransformReward": (),
 }
-"""State attributes of Gymnasium's wrappers, by class name."""
-
-_VECTOR_STATELESS = (
-    "ArrayConversion",
-    "DictInfoToList",
-    "HumanRendering",
-    "RecordVideo",
-    "TransformAction",
-    "TransformObservation",
-    "TransformReward",
-    "VectorizeTransformAction",
-    "VectorizeTransformObservation",
-    "VectorizeTransformReward",
-)
+"""State attributes of Gymnasium's wrappers, by class name. ``()``: no state."""
 
 _VECTOR_STATE: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(_VECTOR_STATELESS, ()),
+    "ArrayConversion": (),
+    "DictInfoToList": (),
+    "HumanRendering": (),
     "RecordEpisodeStatistics": (
         "episode_returns",
         "episode_lengths",
         "episode_start_times",
         "prev_dones",
     ),
+    "RecordVideo": (),
+    "TransformAction": (),
+    "TransformObservation": (),
+    "TransformReward": (),
+    "VectorizeTransformAction": (),
+    "VectorizeTransformObservation": (),
+    "VectorizeTransformReward": (),
 }
 """The same for vector wrappers; each attribute is an array with one item per copy."""
 
 _VECTOR_SHARED = ("NormalizeObservation", "NormalizeReward")
 """Vector wrappers with statistics over all copies, which no copy's snapshot can contain."""
 
-_BASE_ATTRIBUTES = frozenset({
-    "env", "_action_space", "_observation_space", "_single_action_space",
-    "_single_observation_space", "_metadata", "_cached_spec", "_saved_kwargs", "_np_random",
-    "_np_random_seed", "class_name",
-})  # fmt: skip
+_BASE_ATTRIBUTES = frozenset(
+    {
+        "env",
+        "_action_space",
+        "_observation_space",
+        "_single_action_space",
+        "_single_observation_space",
+        "_metadata",
+        "_cached_spec",
+        "_saved_kwargs",
+        "_np_random",
+        "_np_random_seed",
+        "class_name",
+    }
+)
 _PLAIN = frozenset({bool, int, float, str, bytes, type(None)})
 
 

@@ -37,9 +37,15 @@ __all__ = ["TextVectorEnv"]
 
 # Keywords of TextVectorEnv beside the environment's own options.
 _KEYWORDS = (
-    "group_size", "autoreset_mode", "workers", "worker_context", "worker_timeout", "task",
-    "render_mode", "max_episode_steps",
-)  # fmt: skip
+    "group_size",
+    "autoreset_mode",
+    "workers",
+    "worker_context",
+    "worker_timeout",
+    "task",
+    "render_mode",
+    "max_episode_steps",
+)
 
 
 class TextVectorEnv(LiveSpec, VectorEnv[Any, Any, Any]):

@@ -87,10 +87,22 @@ class Situation:
 
 
 _WEIGHTS = {
-    "go": 4.0, "take": 4.0, "move": 4.0, "put": 4.0, "open": 3.0, "close": 0.5, "examine": 2.0,
-    "use": 1.0, "clean": 4.0, "heat": 4.0, "cool": 4.0, "slice": 12.0, "look": 1.0,
-    "inventory": 0.3, "help": 0.1,
-}  # fmt: skip
+    "go": 4.0,
+    "take": 4.0,
+    "move": 4.0,
+    "put": 4.0,
+    "open": 3.0,
+    "close": 0.5,
+    "examine": 2.0,
+    "use": 1.0,
+    "clean": 4.0,
+    "heat": 4.0,
+    "cool": 4.0,
+    "slice": 12.0,
+    "look": 1.0,
+    "inventory": 0.3,
+    "help": 0.1,
+}
 """Weight of a verb if it is admissible; its commands share it."""
 _CHANGING = ("clean", "heat", "cool", "slice", "move", "put")
 _TOOLS = ("knife", "sinkbasin", "microwave", "fridge")
@@ -115,10 +127,20 @@ def _admissible(at: Situation) -> str:
 
 
 _FORMS = (
-    "go to {r}", "open {r}", "close {r}", "take {o} from {r}", "move {o} to {r}",
-    "put {o} in/on {r}", "examine {r}", "examine {o}", "use {o}", "clean {o} with {r}",
-    "heat {o} with {r}", "cool {o} with {r}", "slice {o} with {r}",
-)  # fmt: skip
+    "go to {r}",
+    "open {r}",
+    "close {r}",
+    "take {o} from {r}",
+    "move {o} to {r}",
+    "put {o} in/on {r}",
+    "examine {r}",
+    "examine {o}",
+    "use {o}",
+    "clean {o} with {r}",
+    "heat {o} with {r}",
+    "cool {o} with {r}",
+    "slice {o} with {r}",
+)
 
 
 def _of_the_house(at: Situation) -> str:

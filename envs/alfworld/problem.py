@@ -34,17 +34,42 @@ Flavour: TypeAlias = Literal["0.4", "0.3"]
 FLAVOURS: tuple[Flavour, ...] = get_args(Flavour)
 
 _O, _R, _L = "object", "receptacle", "location"
-PREDICATES: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "atlocation": ("agent", _L), "receptacleatlocation": (_R, _L), "objectatlocation": (_O, _L),
-    "openable": (_R,), "opened": (_R,), "inreceptacle": (_O, _R), "isreceptacleobject": (_O,),
-    "inreceptacleobject": (_O, _O), "isreceptacleobjectfull": (_O,), "wasinreceptacle": (_O, _R),
-    "checked": (_R,), "examined": (_L,), "receptacletype": (_R, "rtype"),
-    "cancontain": ("rtype", "otype"), "objecttype": (_O, "otype"), "holds": ("agent", _O),
-    "holdsany": ("agent",), "holdsanyreceptacleobject": ("agent",), "full": (_R,),
-    "isclean": (_O,), "cleanable": (_O,), "ishot": (_O,), "heatable": (_O,), "iscool": (_O,),
-    "coolable": (_O,), "pickupable": (_O,), "moveable": (_O,), "toggleable": (_O,), "ison": (_O,),
-    "istoggled": (_O,), "sliceable": (_O,), "issliced": (_O,),
-})  # fmt: skip
+PREDICATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "atlocation": ("agent", _L),
+        "receptacleatlocation": (_R, _L),
+        "objectatlocation": (_O, _L),
+        "openable": (_R,),
+        "opened": (_R,),
+        "inreceptacle": (_O, _R),
+        "isreceptacleobject": (_O,),
+        "inreceptacleobject": (_O, _O),
+        "isreceptacleobjectfull": (_O,),
+        "wasinreceptacle": (_O, _R),
+        "checked": (_R,),
+        "examined": (_L,),
+        "receptacletype": (_R, "rtype"),
+        "cancontain": ("rtype", "otype"),
+        "objecttype": (_O, "otype"),
+        "holds": ("agent", _O),
+        "holdsany": ("agent",),
+        "holdsanyreceptacleobject": ("agent",),
+        "full": (_R,),
+        "isclean": (_O,),
+        "cleanable": (_O,),
+        "ishot": (_O,),
+        "heatable": (_O,),
+        "iscool": (_O,),
+        "coolable": (_O,),
+        "pickupable": (_O,),
+        "moveable": (_O,),
+        "toggleable": (_O,),
+        "ison": (_O,),
+        "istoggled": (_O,),
+        "sliceable": (_O,),
+        "issliced": (_O,),
+    }
+)
 """Every predicate of the domain and the types of its arguments."""
 
 

@@ -17,11 +17,18 @@ _Check: TypeAlias = Callable[..., list[str]]
 
 _OBJECT, _RECEPTACLE = "object", "receptacle"
 _SLOTS: dict[str, tuple[str, ...]] = {
-    "go": (_RECEPTACLE,), "open": (_RECEPTACLE,), "close": (_RECEPTACLE,),
-    "take": (_OBJECT, _RECEPTACLE), "put": (_OBJECT, _RECEPTACLE), "examine": ("",),
-    "use": (_OBJECT,), "clean": (_OBJECT, _RECEPTACLE), "heat": (_OBJECT, _RECEPTACLE),
-    "cool": (_OBJECT, _RECEPTACLE), "slice": (_OBJECT, _OBJECT),
-}  # fmt: skip
+    "go": (_RECEPTACLE,),
+    "open": (_RECEPTACLE,),
+    "close": (_RECEPTACLE,),
+    "take": (_OBJECT, _RECEPTACLE),
+    "put": (_OBJECT, _RECEPTACLE),
+    "examine": ("",),
+    "use": (_OBJECT,),
+    "clean": (_OBJECT, _RECEPTACLE),
+    "heat": (_OBJECT, _RECEPTACLE),
+    "cool": (_OBJECT, _RECEPTACLE),
+    "slice": (_OBJECT, _OBJECT),
+}
 """Kind of thing that each command names; ``examine`` takes both kinds."""
 
 

@@ -52,9 +52,22 @@ class Kind(IntEnum):
 
 # Until Python 3.12, an attribute of an enumeration takes ten times as long as a name.
 (
-    LOOK, INVENTORY, HELP, GO, OPEN, CLOSE, EXAMINE_RECEPTACLE, EXAMINE_OBJECT, TAKE, PUT, USE,
-    CLEAN, HEAT, COOL, SLICE,
-) = Kind  # fmt: skip
+    LOOK,
+    INVENTORY,
+    HELP,
+    GO,
+    OPEN,
+    CLOSE,
+    EXAMINE_RECEPTACLE,
+    EXAMINE_OBJECT,
+    TAKE,
+    PUT,
+    USE,
+    CLEAN,
+    HEAT,
+    COOL,
+    SLICE,
+) = Kind
 
 _VERBS = {kind: kind.name.lower() for kind in Kind}
 """Cached, since an enumeration's ``name`` is slow."""

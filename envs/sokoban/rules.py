@@ -39,9 +39,16 @@ WALL, FLOOR, TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = range(7)
 """Cell codes. 0 to 5 are gym-sokoban's; it shows a player on a target as 6 too."""
 
 ACTION_WORDS = (
-    "no operation", "push up", "push down", "push left", "push right", "move up", "move down",
-    "move left", "move right",
-)  # fmt: skip
+    "no operation",
+    "push up",
+    "push down",
+    "push left",
+    "push right",
+    "move up",
+    "move down",
+    "move left",
+    "move right",
+)
 """gym-sokoban's names of its integer actions 0 to 8. A push without a box is a plain move."""
 
 DIRECTIONS = ("up", "down", "left", "right")

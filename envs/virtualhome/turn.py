@@ -63,9 +63,19 @@ GRABBABLE = ("water", "child")
 RECIPIENTS = ("hands_both", "sponge", "face")
 MOVABLE = ("chair", "curtain")
 SQUEEZABLE = (
-    "cleaning_solution", "tooth_paste", "shampoo", "food_peanut_butter", "dish_soap", "soap",
-    "towel", "rag", "paper", "sponge", "food_lemon", "check",
-)  # fmt: skip
+    "cleaning_solution",
+    "tooth_paste",
+    "shampoo",
+    "food_peanut_butter",
+    "dish_soap",
+    "soap",
+    "towel",
+    "rag",
+    "paper",
+    "sponge",
+    "food_lemon",
+    "check",
+)
 """Classes with which an action works though they lack the property."""
 
 _FINDING = ("WALK", "RUN", "FIND")

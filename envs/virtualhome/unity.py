@@ -42,14 +42,27 @@ Mode: TypeAlias = Literal[
 ]
 """Kind of picture that a camera takes."""
 
-SCRIPT_SETTINGS: Mapping[str, Any] = MappingProxyType({
-    "randomize_execution": False, "random_seed": -1, "processing_time_limit": 10,
-    "skip_execution": False, "output_folder": "Output/", "file_name_prefix": "script",
-    "frame_rate": 5, "image_synthesis": ["normal"], "find_solution": False,
-    "save_pose_data": False, "save_scene_states": False, "camera_mode": ["AUTO"],
-    "recording": False, "image_width": 640, "image_height": 480, "time_scale": 1.0,
-    "skip_animation": False,
-})  # fmt: skip
+SCRIPT_SETTINGS: Mapping[str, Any] = MappingProxyType(
+    {
+        "randomize_execution": False,
+        "random_seed": -1,
+        "processing_time_limit": 10,
+        "skip_execution": False,
+        "output_folder": "Output/",
+        "file_name_prefix": "script",
+        "frame_rate": 5,
+        "image_synthesis": ["normal"],
+        "find_solution": False,
+        "save_pose_data": False,
+        "save_scene_states": False,
+        "camera_mode": ["AUTO"],
+        "recording": False,
+        "image_width": 640,
+        "image_height": 480,
+        "time_scale": 1.0,
+        "skip_animation": False,
+    }
+)
 """Settings of ``render_script``, with their defaults."""
 
 _READS = frozenset(("idle", "environment_graph", "camera_count", "camera_data", "camera_image"))

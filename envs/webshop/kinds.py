@@ -87,9 +87,17 @@ class _File:
 
 
 _LEADS = (
-    "a pair of ", "a set of ", "a pack of ", "a box of ", "a bag of ", "a bottle of ",
-    "a piece of ", "some ", "an ", "a ",
-)  # fmt: skip
+    "a pair of ",
+    "a set of ",
+    "a pack of ",
+    "a box of ",
+    "a bag of ",
+    "a bottle of ",
+    "a piece of ",
+    "some ",
+    "an ",
+    "a ",
+)
 
 
 def _good(text: str) -> tuple[str, str]:
