@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from toy_env import TOY, ToyEnv, ToyVectorEnv
 
 from creditrl.errors import ConfigError, EpisodeOverError, SnapshotError, UnknownNameError
@@ -141,6 +142,22 @@ def test_the_first_reset_begins_every_copy():
     with pytest.raises(EpisodeOverError, match="call reset"):
         venv.step(["look", "look"])
     venv.reset(options={"reset_mask": np.array([True, True])})
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_gymnasiums_statistics_on_top_count_every_episode_once(mode):
+    venv = ToyVectorEnv(5, autoreset_mode=mode, max_turns=9)
+    counted = RecordEpisodeStatistics(venv, buffer_length=1_000)
+    counted.reset(seed=2)
+    rng, turns = np.random.default_rng(0), []
+    for step in range(120):
+        *_, terminated, truncated, info = counted.step(script(rng, 5))
+        last = info["final_info"] if "final_info" in info else info
+        turns += [int(last["turn"][i]) for i in np.flatnonzero(terminated | truncated)]
+        # A finished copy that waits is not counted again, nor one that is begun anew.
+        if mode is AutoresetMode.DISABLED and step % 7 == 6 and not venv.active.all():
+            counted.reset(options={"reset_mask": ~venv.active})
+    assert list(counted.length_queue) == turns and counted.episode_count == len(turns) > 15
 
 
 def compare_step(ours: Any, stock: Any, where: str) -> None:

@@ -53,16 +53,24 @@ def shown(result: Any) -> str:
 
 
 @pytest.mark.usefixtures("toy_on_path")
-@pytest.mark.parametrize(("context", "steps"), [("fork", 30), ("spawn", 12)])
-def test_workers_do_what_this_process_does(context: str, steps: int):
-    options: dict[str, Any] = {"group_size": 2, "images": True}
+@pytest.mark.parametrize(
+    ("context", "steps", "mode"),
+    [
+        ("fork", 30, "Disabled"),
+        ("fork", 30, "NextStep"),
+        ("fork", 30, "SameStep"),
+        ("spawn", 12, "Disabled"),
+    ],
+)
+def test_workers_do_what_this_process_does(context: str, steps: int, mode: str):
+    options: dict[str, Any] = {"group_size": 2, "images": True, "autoreset_mode": mode}
     here = ToyVectorEnv(4, **options)
     with contextlib.closing(ToyVectorEnv(4, workers=2, worker_context=context, **options)) as there:
         assert shown(here.reset(seed=3)) == shown(there.reset(seed=3))
         rng = np.random.default_rng(0)
         for step in range(steps):
             actions = [str(a) for a in rng.choice(ACTIONS, size=4)]
-            if step % 3 == 2:
+            if mode == "Disabled" and step % 3 == 2:
                 some = [3, 1]
                 assert shown(here.step_some(some, actions[:2])) == shown(
                     there.step_some(some, actions[:2])
@@ -71,7 +79,8 @@ def test_workers_do_what_this_process_does(context: str, steps: int):
                 assert shown(here.step(actions)) == shown(there.step(actions))
             assert here.state_keys() == there.state_keys()
             assert here.segment_keys([2]) == there.segment_keys([2])
-            if not here.active.all():
+            assert here.episode_seeds.tolist() == there.episode_seeds.tolist()
+            if mode == "Disabled" and not here.active.all():
                 over = np.repeat(~here.active.reshape(2, 2).all(axis=1), 2)
                 masked = {"reset_mask": over}
                 assert shown(here.reset(options=masked)) == shown(there.reset(options=masked))

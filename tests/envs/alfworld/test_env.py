@@ -1,4 +1,4 @@
-"""ALFWorld through Gymnasium: the contract, its options, and official games in their layout."""
+"""ALFWorld through Gymnasium: its options, and official games in their layout."""
 
 from __future__ import annotations
 
@@ -69,6 +69,14 @@ def test_the_readmes_twin_of_alfredtwenv_plays_each_game_once(test_data, tmp_pat
 def test_types_of_tasks_can_be_chosen(kind: str) -> None:
     env = gym.make(ENV_ID, task_types=kind, split="valid_unseen")
     assert {env.reset(seed=seed)[1]["task_type"] for seed in range(4)} == {kind}
+
+
+def test_the_old_flavour_speaks_its_own_words():
+    env = gym.make(ENV_ID, flavour="0.3", size="small")
+    _, info = env.reset(seed=0)
+    go = next(command for command in info["admissible_actions"] if command.startswith("go to "))
+    assert env.step(go)[0].startswith("You arrive at loc ")
+    assert "help" not in info["admissible_actions"]
 
 
 def test_an_annotator_names_the_task_in_his_own_words(official: Path) -> None:

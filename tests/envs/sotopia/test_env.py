@@ -1,4 +1,4 @@
-"""SOTOPIA through Gymnasium: the contract, its options, and every official combination."""
+"""SOTOPIA through Gymnasium: its options, and official casts with a partner that bargains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WebShop through Gymnasium: the contract, its options, the builtin shop and upstream's."""
+"""WebShop through Gymnasium: its options, the builtin shop and upstream's."""
 
 from __future__ import annotations
 
