@@ -139,19 +139,26 @@ def test_files_do_not_import_each_other_in_a_circle():
         visit(module, ())
 
 
-def test_environments_wrappers_and_agents_bring_nothing_heavy():
-    direct = {module: set(imports(path, lazy=False)) for module, path in MODULES.items()}
-    for module in MODULES:
-        # The modules of an optional extra are imported where that extra is.
-        if module.split(".")[1] not in ("envs", "wrappers", "agents") or module.endswith("_numba"):
-            continue
-        reached, waiting = set(), {module}
-        while waiting:
-            one = waiting.pop()
-            reached.add(one)
-            waiting |= {found for name in direct[one] if (found := module_of(name))} - reached
-        names = {name.split(".")[0] for one in reached for name in direct[one]}
-        assert names.isdisjoint(HEAVY), f"{module}: {names & HEAVY}"
+def packages_of(module: str) -> set[str]:
+    """Return the packages that a module lies in: importing it imports them."""
+    *parts, _ = module.split(".")
+    found = {".".join((*parts[:n], "__init__")) for n in range(1, len(parts) + 1)}
+    return found & MODULES.keys()
+
+
+def test_nothing_below_trainers_brings_anything_heavy():
+    trainers = level("creditrl.trainers.start")
+    # The modules of an optional extra are imported where that extra is.
+    waiting = {m for m in MODULES if level(m) < trainers and not m.endswith("_numba")}
+    reached: set[str] = set()
+    while waiting:
+        module = waiting.pop()
+        reached.add(module)
+        names = [*imports(MODULES[module], lazy=False)]
+        heavy = HEAVY.intersection(name.split(".")[0] for name in names)
+        assert not heavy, f"{module} imports {heavy}"
+        brought = {found for name in names if (found := module_of(name))}
+        waiting |= (brought | packages_of(module)) - reached
 
 
 def test_nothing_names_the_private_parts_of_another_module():

@@ -41,6 +41,18 @@ def test_where_rules_cannot_score_the_episode_is_invalid(test_data: Path) -> Non
     assert info["judge_status"] == "none" and "cannot score such scenarios" in info["error"]
 
 
+def test_a_partner_that_bargains_plays_official_casts_to_their_ends(test_data):
+    options = {"data": "official", "data_dir": test_data / "sotopia", "split": "valid_unseen"}
+    venv = gym.make_vec(ENV_ID, num_envs=100, partner="scripted", judge="none", **options)
+    info = venv.reset(seed=0, options={"task": [*range(0, 900, 9)]})[1]
+    assert np.bincount(info["side"]).tolist() == [50, 50]
+    for _ in range(10):
+        assert venv.unwrapped.active.any()
+        info = venv.step(["say: Please go on."] * 100)[4]
+    assert not venv.unwrapped.active.any() and not any(info["error"])
+    assert (info["dialogue_turn"][info["ending"] == "turn_limit"] == 20).all()
+
+
 def test_importing_it_brings_nothing_heavy() -> None:
     code = (
         "import sys, gymnasium, numpy; before = set(sys.modules); "

@@ -10,6 +10,7 @@ import lzma
 from collections.abc import Sequence
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from shops import ODD_GOALS, odd_shop
@@ -91,3 +92,22 @@ def test_pages_of_real_products_are_upstreams_byte_for_byte(test_data: Path, eve
     folder = test_data / "webshop"
     goals = official_goals("synthetic", data_dir=folder, num_products=1000)
     replay("webshop_upstream.json.xz", load_official(folder, 1000), goals, every)
+
+
+@pytest.mark.parametrize("show_attrs", [False, True])
+def test_the_environment_shows_the_engines_pages(test_data, show_attrs):
+    folder = test_data / "webshop"
+    options = {"data": "official", "data_dir": folder, "num_products": 1000, "split": "test"}
+    options |= {"compat": "upstream", "show_attrs": show_attrs, "max_turns": 1000}
+    envs = [gym.make("CreditRL/WebShop-v0", observation_mode=mode, **options) for mode in MODES]
+    shopper = Shopper(load_official(folder, 1000), show_attrs)
+    for number in range(4):
+        task, walk = envs[0].unwrapped.tasks[number], Walk(number)
+        seen, moment = [env.reset(options={"task": task})[:1] for env in envs], shopper.reset(task)
+        while True:
+            assert [shown for shown, *_ in seen] == [getattr(moment, mode) for mode in MODES]
+            action = None if moment.done else walk.action(moment.text, moment.clickables)
+            if action is None:
+                break
+            seen, moment = [env.step(action) for env in envs], shopper.step(action)
+            assert {step[1:3] for step in seen} == {(moment.reward, moment.done)}
