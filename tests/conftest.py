@@ -185,9 +185,10 @@ def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def hidden(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return what lets modules of these names look as if they were not installed."""
-    find = importlib.util.find_spec
 
     def hide(*names: str) -> None:
+        find = importlib.util.find_spec
+
         def found(name: str, *rest: Any) -> Any:
             return None if name in names else find(name, *rest)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -49,14 +48,6 @@ def refusal(error: type[Exception], call: Callable[..., object], *args: Any, **m
     message = str(caught.value)
     assert "\n" not in message
     return message
-
-
-def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
-    """Hide packages from whoever looks whether they are installed."""
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda n, *more: None if n in packages else find(n, *more)
-    )
 
 
 def without_display(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,11 +46,13 @@ def wait_for(
 ) -> Any:
     """Return what is there as soon as it is true, while a process runs that brings it about."""
     until = time.monotonic() + seconds
-    while not (found := there()):
-        assert process is None or process.poll() is None, "the process has ended"
+    while True:
+        ended = process is not None and process.poll() is not None
+        if found := there():
+            return found
+        assert not ended, "the process has ended"
         assert time.monotonic() < until, f"waited for {seconds:.0f} s"
         time.sleep(0.02)
-    return found
 
 
 def runs(pid: int) -> bool:

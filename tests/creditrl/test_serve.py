@@ -93,7 +93,7 @@ def test_a_port_that_is_taken_or_is_none_is_one_line(tmp_path, capsys):
     assert "expected one from 0 to 65535" in capsys.readouterr().err
 
 
-def test_a_token_is_long(capsys, monkeypatch):
+def test_a_short_token_is_refused_and_not_repeated(capsys, monkeypatch):
     monkeypatch.setenv("CREDITRL_SERVE_TOKEN", "short")
     assert run(["serve", "VisualSokoban", "--host", "0.0.0.0"]) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -33,7 +33,8 @@ QUICK = (
 FORMS: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
     ("ALFWorld", ALL, {}),
     (
-        *("ALFWorld", but(*PROCESSES, "splits_share_no_task")),
+        "ALFWorld",
+        but(*PROCESSES, "splits_share_no_task"),
         {"size": "small", "flavour": "0.3", "exact_state": True},
     ),
     ("ALFWorld", but(*ONCE), {"size": "large", "spares": 0, "closed": 0.5, "house_seed": 3}),
@@ -52,12 +53,14 @@ FORMS: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
     ("VirtualHome", QUICK, {"profile": "v1"}),
     ("VirtualHome", QUICK, {"profile": "spa"}),
     (
-        *("VirtualHome", QUICK),
+        "VirtualHome",
+        QUICK,
         {"sight": "room", "house_seed": 2, "admissible_limit": 30, "world_without": ("CLOSE",)},
     ),
     ("SOTOPIA", ALL, {}),
     (
-        *("SOTOPIA", OTHER_ORDER),
+        "SOTOPIA",
+        OTHER_ORDER,
         {"order": "simultaneous", "observation": "new", "side": 1, "visibility": "own"},
     ),
     ("SOTOPIA", OTHER_ORDER, {"order": "random", "max_turns": 7, "max_stale": 4}),

@@ -31,10 +31,12 @@ CASES = {
         {"at": "fridge 1"},
     ),
     "also in the old wording": (
-        *([ROOM, "You arrive at loc 12. The fridge 1 is closed."], {"at": "fridge 1"}),
+        [ROOM, "You arrive at loc 12. The fridge 1 is closed."],
+        {"at": "fridge 1"},
     ),
     "a closed receptacle is not searched": (
-        *([ROOM, AT_FRIDGE], {"closed": {"fridge 1"}, "searched": set()}),
+        [ROOM, AT_FRIDGE],
+        {"closed": {"fridge 1"}, "searched": set()},
     ),
     "an open one tells what is in it": (
         [ROOM, AT_FRIDGE, OPENED],

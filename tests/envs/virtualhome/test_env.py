@@ -1,4 +1,4 @@
-"""VirtualHome through Gymnasium: the contract, its options, and what info says."""
+"""VirtualHome through Gymnasium: its options, and what info says."""
 
 from __future__ import annotations
 

@@ -67,15 +67,18 @@ SHUT = states(FRIDGE={"CLOSED", "PLUGGED_IN"})
 BY_HAND = {
     # The table is close to the fridge.
     "what is shut in is taken out, and its door closed": (
-        *("", both(added((MILK, "ON", TABLE)), SHUT)),
+        "",
+        both(added((MILK, "ON", TABLE)), SHUT),
         "WALK 10; OPEN 10; GRAB 11; PUTBACK 11 12; CLOSE 10",
     ),
     "full hands are emptied where a hand is needed": (
-        *("WALK 13; GRAB 13; GRAB 14; WALK 20", added((CHARACTER, "HOLDS_RH", BOOK))),
+        "WALK 13; GRAB 13; GRAB 14; WALK 20",
+        added((CHARACTER, "HOLDS_RH", BOOK)),
         "DROP 13; GRAB 24",
     ),
     "a thing in the wrong hand changes hands": (
-        *("WALK 13; GRAB 14; GRAB 13", added((CHARACTER, "HOLDS_RH", MUG))),
+        "WALK 13; GRAB 14; GRAB 13",
+        added((CHARACTER, "HOLDS_RH", MUG)),
         "PUTBACK 13 12; PUTBACK 14 12; GRAB 13",
     ),
     # Whoever sits on the bed faces the television: nothing has to be done about that.
@@ -88,13 +91,15 @@ BY_HAND = {
         "STANDUP; WALK 13; WASH 13; WALK 20; SIT 20",
     ),
     "what is unplugged is plugged in before it is switched on": (
-        *("WALK 21; PLUGOUT 21", states(LAMP={"ON", "PLUGGED_IN"})),
+        "WALK 21; PLUGOUT 21",
+        states(LAMP={"ON", "PLUGGED_IN"}),
         "PLUGIN 21; SWITCHON 21",
     ),
     # What is in a cup is lost when the cup is taken. The fridge is in reach from the mug, and the
     # milk is not: it takes another walk, with the mug in the other hand.
     "a cup is put down before it is filled": (
-        *("", added((MUG, "ON", BED), (MILK, "INSIDE", MUG))),
+        "",
+        added((MUG, "ON", BED), (MILK, "INSIDE", MUG)),
         "WALK 13; OPEN 10; GRAB 13; WALK 11; GRAB 11; WALK 20; PUTBACK 13 20; POUR 11 13",
     ),
     "clothes are put on": ("", added((SHIRT, "ON", CHARACTER)), "WALK 23; GRAB 23; PUTON 23"),
@@ -104,7 +109,8 @@ BY_HAND = {
         "PUTOFF 23; GRAB 23; PUTBACK 23 20",
     ),
     "what must not stay is taken away": (
-        *("", Goal(removed=(Edge(MUG, "ON", TABLE),))),
+        "",
+        Goal(removed=(Edge(MUG, "ON", TABLE),)),
         "WALK 13; GRAB 13",
     ),
 }

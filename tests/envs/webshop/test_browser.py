@@ -23,7 +23,7 @@ import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
-from env_helpers import without, without_display
+from env_helpers import without_display
 from shops import CARDIGAN, GADGET, GOAL, HUMAN_GOAL, NAMESAKE, small_shop
 from webshop_files import record
 
@@ -171,9 +171,8 @@ def test_what_traps_a_page_has_a_browser_shows_and_clicks_them() -> None:
     pair = Pair(Rules())
     pair.act("search[gadget]")
     pair.act(f"click[{GADGET.asin.lower()}]")
-    for label in (
-        *('say "hi"', "pack [of 2]", "two\nlines", "naïve ☞", "search: next >", "fit: large"),
-    ):
+    said = ('say "hi"', "pack [of 2]", "two\nlines", "naïve ☞", "search: next >", "fit: large")
+    for label in said:
         pair.act(f"click[{label}]")
     for button in ("features", "< prev", "description", "< prev", "buy now"):
         pair.act(f"click[{button}]")
@@ -513,9 +512,9 @@ def test_with_a_display_a_window_shows_the_page(monkeypatch: pytest.MonkeyPatch)
     engine.close()
 
 
-def test_without_the_extra_people_read_the_text(capsys, monkeypatch):
+def test_without_the_extra_people_read_the_text(capsys, monkeypatch, hidden):
     without_display(monkeypatch)
-    without(monkeypatch, "starlette")
+    hidden("starlette")
     engine = WebShopEngine(1, small_shop(), Rules())
     engine.begin(engine.every, [task()], [0])
     engine.render(0, "human")
@@ -524,8 +523,8 @@ def test_without_the_extra_people_read_the_text(capsys, monkeypatch):
 
 # -- what is missing -----------------------------------------------------------------------------
 @pytest.mark.parametrize("package", ["selenium", "starlette", "jinja2", "uvicorn"])
-def test_a_missing_package_is_named_with_what_installs_it(monkeypatch, package):
-    without(monkeypatch, package)
+def test_a_missing_package_is_named_with_what_installs_it(hidden, package):
+    hidden(package)
     command = re.escape(install_command("browser"))
     with pytest.raises(MissingExtraError, match=f"{package}.*{command}"):
         browser_engine(1, small_shop(), Rules())

@@ -9,7 +9,6 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from env_helpers import without
 from webshop_files import record, write_shop
 
 from creditrl._origin import install_command
@@ -111,8 +110,8 @@ def test_half_a_character_in_a_product_can_be_shown_and_chosen(tmp_path: Path, m
     assert terminated and reward == 1.0
 
 
-def test_what_an_extra_is_needed_for_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    without(monkeypatch, "jinja2", "selenium", "spacy")
+def test_what_an_extra_is_needed_for_names_it(hidden):
+    hidden("jinja2", "selenium", "spacy")
     for options in ({"render_mode": "html"}, {"render_mode": "rgb_array"}):
         for build in (WebShopEnv, WebShopVectorEnv):
             with pytest.raises(MissingExtraError, match=re.escape(install_command("browser"))):
