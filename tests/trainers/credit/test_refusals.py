@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,11 @@ NAN_REWARD = replace(TWO, reward_N=np.array([0, np.nan]), return_N=np.array([0, 
 GROUP, TOKENS = c.GroupConfig(), c.GroupConfig(kind="reinforce++", whiten_over="tokens")
 AB = {"episode_ids": ("a", "b")}
 SCORES = "StateScoreConfig.*"
+
+
+def called(value: Any) -> str:
+    """Return the name of the function that a case calls, for the name of the case."""
+    return value if isinstance(value, str) else next(n for n in value.__code__.co_names if n != "c")
 
 
 def short(name: str) -> str:
@@ -95,6 +101,7 @@ def test_the_ends_of_a_range_are_in_it(kind, field, edges):
         (lambda: c.overlong_penalty([1], 10, 11), "overlong buffer is 11 .* expected 1 to 10"),
         (lambda: c.ungrounded_penalty([True], -0.1), "-0.1"),
     ],
+    ids=called,
 )
 def test_arguments_out_of_range_are_named(call, said):
     with pytest.raises(ConfigError, match=said):
@@ -175,6 +182,7 @@ def test_arguments_out_of_range_are_named(call, said):
             "return_N",
         ),
     ],
+    ids=called,
 )
 def test_columns_that_do_not_fit_are_named(call, said):
     with pytest.raises(CreditInputError, match=said):
