@@ -129,6 +129,7 @@ REQUESTS = [
     ("data get alfworld --zips a --base-url b", "--zips and --base-url"),
     ("data get sokoban --force", "only --folder means something here"),
     ("data get alfword", "Did you mean 'alfworld'?"),
+    ("data export sokoban", "known: alfworld, webshop"),
     ("new", "Missing kind"),
     ("new env", "Missing name"),
     ("new agent mine", "Unknown kind 'agent'"),

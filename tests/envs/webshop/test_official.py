@@ -163,6 +163,10 @@ def test_tasks_are_the_goals_of_a_split(home: Path, full: bool) -> None:
     assert [task.id for task in people] == [f"{shop}/human/0", f"{shop}/human/1"]
     assert people[0].goal.startswith("i want an oat bar without sugar, and price lower than")
     assert people[0].type == "human"
+    (home / "splits").mkdir()
+    (home / "splits/eto_train_indices.json").write_text("[1]")
+    (listed,) = official_tasks("train", goals="human", splits="eto", **options)
+    assert listed.id == f"{shop}/human/1"
     with pytest.raises(DataError, match="No goal is left for split 'train'"):
         official_tasks("train", **options)
     with pytest.raises(ConfigError, match="goals='humans' is unknown. Did you mean 'human'"):

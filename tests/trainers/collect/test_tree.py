@@ -183,7 +183,7 @@ def test_without_backtracking_nothing_is_restored():
 
 
 def test_a_run_that_never_goes_back_fails(monkeypatch):
-    monkeypatch.setattr("creditrl.trainers.collect.tree._RESTORED_BY", 16)
+    monkeypatch.setattr("creditrl.trainers.collect.tree._RESTORED_BY", 16)  # 256 take long
 
     class Alike(RandomAgent):
         """Does the same whatever it sees: every rollout out of a state leads to the same one."""

@@ -99,7 +99,8 @@ def test_as_a_learned_model_it_fills_the_value_column_and_fits_its_targets(
     episodes = episodes_of("window")
     batch = Batch.of(episodes)
     rows = batch.rows
-    critic = Critic(make_policy(), config("copy", epochs=5))
+    policy = make_policy()
+    before, critic = policy.score(rows), Critic(policy, config("copy", epochs=5))
     scored = critic.score(batch)
     assert scored.turns is batch.turns and len(scored.tokens.value_M) == len(batch.tokens)
     with pytest.raises(CreditInputError, match="'ppo' gave no value targets"):
@@ -111,6 +112,7 @@ def test_as_a_learned_model_it_fills_the_value_column_and_fits_its_targets(
     later = critic.fit_targets(rows, target_M)
     assert later["explained_variance"] > 0.1
     assert later["loss"] < metrics["loss"]
+    np.testing.assert_array_equal(policy.score(rows), before)
 
 
 @pytest.mark.parametrize("kind", KINDS)
