@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import re
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 
@@ -63,8 +64,9 @@ def in_order(count: int, backward: bool) -> range:
 def forget_tasks() -> None:
     """Empty the caches, so that tasks are made anew in the order in which they are asked for."""
     for kept in gc.get_objects():
-        if isinstance(kept, functools._lru_cache_wrapper) and "creditrl.envs" in kept.__module__:
-            kept.cache_clear()
+        if isinstance(kept, functools._lru_cache_wrapper):
+            if re.search(r"envs\..*\.(builtin|generate|scenarios|tasks)$", kept.__module__ or ""):
+                kept.cache_clear()
 
 
 @pytest.mark.parametrize("backward", [False, True])
