@@ -45,6 +45,7 @@ def test_installed_it_needs_no_plugin(folder, tmp_path):
     assert "winners" in python(tmp_path, "creditrl.cli", "methods", path=site)
 
 
+@pytest.mark.slow
 def test_an_editable_package_is_found_beside_its_folder(tmp_path):
     python(tmp_path, "creditrl.cli", "new", "env", "my_stairs")
     site = installed(tmp_path / "my_stairs", tmp_path / "site", "--editable")

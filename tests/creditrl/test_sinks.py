@@ -73,6 +73,7 @@ def leveldb_records(data: bytes) -> Iterator[bytes]:
             part = b""
 
 
+@pytest.mark.slow
 def test_wandb(folder):
     pytest.importorskip("wandb")
     log("wandb", folder)
