@@ -10,19 +10,52 @@ from creditrl.envs.virtualhome.graph import World
 
 __all__ = ["ACTIONS", "FORMS", "Act", "Code", "Failure", "Outcome"]
 
-FORMS: Mapping[str, str] = MappingProxyType({
-    "CLOSE": "close {}", "DRINK": "drink {}", "FIND": "find {}", "WALK": "walk to {}",
-    "GRAB": "grab {}", "LOOKAT": "look at {}", "OPEN": "open {}", "POINTAT": "point at {}",
-    "PUTBACK": "put {} on {}", "PUTIN": "put {} in {}", "PUTOBJBACK": "put back {}",
-    "RUN": "run to {}", "SIT": "sit on {}", "STANDUP": "stand up", "SWITCHOFF": "switch off {}",
-    "SWITCHON": "switch on {}", "TOUCH": "touch {}", "TURNTO": "turn to {}", "WATCH": "watch {}",
-    "WIPE": "wipe {}", "PUTON": "put on {}", "PUTOFF": "take off {}", "GREET": "greet {}",
-    "DROP": "drop {}", "READ": "read {}", "LIE": "lie on {}", "POUR": "pour {} into {}",
-    "TYPE": "type on {}", "PUSH": "push {}", "PULL": "pull {}", "MOVE": "move {}",
-    "WASH": "wash {}", "RINSE": "rinse {}", "SCRUB": "scrub {}", "SQUEEZE": "squeeze {}",
-    "PLUGIN": "plug in {}", "PLUGOUT": "plug out {}", "CUT": "cut {}", "EAT": "eat {}",
-    "SLEEP": "sleep", "WAKEUP": "wake up", "RELEASE": "release {}",
-})  # fmt: skip
+FORMS: Mapping[str, str] = MappingProxyType(
+    {
+        "CLOSE": "close {}",
+        "DRINK": "drink {}",
+        "FIND": "find {}",
+        "WALK": "walk to {}",
+        "GRAB": "grab {}",
+        "LOOKAT": "look at {}",
+        "OPEN": "open {}",
+        "POINTAT": "point at {}",
+        "PUTBACK": "put {} on {}",
+        "PUTIN": "put {} in {}",
+        "PUTOBJBACK": "put back {}",
+        "RUN": "run to {}",
+        "SIT": "sit on {}",
+        "STANDUP": "stand up",
+        "SWITCHOFF": "switch off {}",
+        "SWITCHON": "switch on {}",
+        "TOUCH": "touch {}",
+        "TURNTO": "turn to {}",
+        "WATCH": "watch {}",
+        "WIPE": "wipe {}",
+        "PUTON": "put on {}",
+        "PUTOFF": "take off {}",
+        "GREET": "greet {}",
+        "DROP": "drop {}",
+        "READ": "read {}",
+        "LIE": "lie on {}",
+        "POUR": "pour {} into {}",
+        "TYPE": "type on {}",
+        "PUSH": "push {}",
+        "PULL": "pull {}",
+        "MOVE": "move {}",
+        "WASH": "wash {}",
+        "RINSE": "rinse {}",
+        "SCRUB": "scrub {}",
+        "SQUEEZE": "squeeze {}",
+        "PLUGIN": "plug in {}",
+        "PLUGOUT": "plug out {}",
+        "CUT": "cut {}",
+        "EAT": "eat {}",
+        "SLEEP": "sleep",
+        "WAKEUP": "wake up",
+        "RELEASE": "release {}",
+    }
+)
 """The form of every action, objects in braces. SPA's ``release`` names none and never works."""
 
 ACTIONS: dict[str, int] = {name: form.count("{}") for name, form in FORMS.items()}
@@ -32,11 +65,30 @@ PUTBACK puts something on something, PUTOBJBACK puts something back where it was
 """
 
 Code = Literal[
-    "not_found", "not_close", "not_facing", "not_held", "already_held", "hands_full",
-    "hands_empty", "no_knife", "inside_closed", "closed", "wrong_state", "wrong_property",
-    "occupied", "not_upright", "upright", "not_worn", "not_grabbed", "itself", "other_room",
-    "no_room", "closed_door", "no_path", "crash",
-]  # fmt: skip
+    "not_found",
+    "not_close",
+    "not_facing",
+    "not_held",
+    "already_held",
+    "hands_full",
+    "hands_empty",
+    "no_knife",
+    "inside_closed",
+    "closed",
+    "wrong_state",
+    "wrong_property",
+    "occupied",
+    "not_upright",
+    "upright",
+    "not_worn",
+    "not_grabbed",
+    "itself",
+    "other_room",
+    "no_room",
+    "closed_door",
+    "no_path",
+    "crash",
+]
 """Reason why an action fails. ``not_found`` (profile v1): the character has neither walked to the
 thing nor found it before. ``crash`` (spa): upstream raises, and its environment says "Error
 Input"."""

@@ -39,20 +39,47 @@ __all__ = [
 ]
 
 STATES = (
-    "CLOSED", "OPEN", "ON", "OFF", "SITTING", "DIRTY", "CLEAN", "LYING", "PLUGGED_IN",
+    "CLOSED",
+    "OPEN",
+    "ON",
+    "OFF",
+    "SITTING",
+    "DIRTY",
+    "CLEAN",
+    "LYING",
+    "PLUGGED_IN",
     "PLUGGED_OUT",
-)  # fmt: skip
+)
 """Every state a node can be in."""
 
 RELATIONS = ("ON", "INSIDE", "BETWEEN", "CLOSE", "FACING", "HOLDS_RH", "HOLDS_LH", "SITTING")
 """Every relation of an edge; its index is its number."""
 
 PROPERTIES = (
-    "SURFACES", "GRABBABLE", "SITTABLE", "LIEABLE", "HANGABLE", "DRINKABLE", "EATABLE",
-    "RECIPIENT", "CUTTABLE", "POURABLE", "CAN_OPEN", "HAS_SWITCH", "READABLE", "LOOKABLE",
-    "CONTAINERS", "CLOTHES", "PERSON", "BODY_PART", "COVER_OBJECT", "HAS_PLUG", "HAS_PAPER",
-    "MOVABLE", "CREAM",
-)  # fmt: skip
+    "SURFACES",
+    "GRABBABLE",
+    "SITTABLE",
+    "LIEABLE",
+    "HANGABLE",
+    "DRINKABLE",
+    "EATABLE",
+    "RECIPIENT",
+    "CUTTABLE",
+    "POURABLE",
+    "CAN_OPEN",
+    "HAS_SWITCH",
+    "READABLE",
+    "LOOKABLE",
+    "CONTAINERS",
+    "CLOTHES",
+    "PERSON",
+    "BODY_PART",
+    "COVER_OBJECT",
+    "HAS_PLUG",
+    "HAS_PAPER",
+    "MOVABLE",
+    "CREAM",
+)
 """Every property of a class."""
 
 ROOMS, CHARACTER = "Rooms", "character"
