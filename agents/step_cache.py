@@ -90,9 +90,11 @@ class SharedCache:
         rows, self._heads, self._before, self._size = keys.shape
         self._groups, self._places = rows, 1  # places of a group
         self._prompts = [
-            (layer.keys.flatten(0, 1), layer.values.flatten(0, 1)) for layer in cache.layers
+            (layer.keys.flatten(0, 1).transpose(1, 2), layer.values.flatten(0, 1))
+            for layer in cache.layers
         ]
         self._tokens = [(self._empty(keys), self._empty(keys)) for _ in cache.layers]
+        self._flat = self._flattened()
         self._mask: torch.Tensor | None = None
         if mask_RL is not None:
             never = torch.finfo(keys.dtype).min
@@ -130,6 +132,7 @@ class SharedCache:
         self._tokens = [
             (self._moved(keys, at), self._moved(values, at)) for keys, values in self._tokens
         ]
+        self._flat = self._flattened()
         if not same:
             self._prompts = [
                 (self._chosen(keys, group_U), self._chosen(values, group_U))
@@ -160,18 +163,20 @@ class SharedCache:
         keys[:, :, :, self.length] = key_RHD.view(*shape, -1).transpose(1, 2)
         values[:, :, :, self.length] = value_RHD.view(*shape, -1).transpose(1, 2)
         end = self.length + 1
-        keys = keys.view(each * self._places, -1, self._size)[:, :end]
-        values = values.view(each * self._places, -1, self._size)[:, :end]
+        keys, values = self._flat[layer]
+        keys, values = keys[:, :, :end], values[:, :end]
         before_keys, before_values = self._prompts[layer]
 
-        query = query_RQD.view(*shape, -1, self._size).transpose(1, 2) * scale
+        if scale != 1.0:
+            query_RQD = query_RQD * scale
+        query = query_RQD.view(*shape, -1, self._size).transpose(1, 2)
         of_group = query.contiguous().view(each, -1, self._size)
         of_place = of_group.view(each * self._places, -1, self._size)
-        early = torch.bmm(of_group, before_keys.transpose(1, 2))
+        early = torch.bmm(of_group, before_keys)
         if self._mask is not None:
             early = early.view(self._groups, self._heads, -1, self._before) + self._mask
             early = early.flatten(0, 1)
-        late = torch.bmm(of_place, keys.transpose(1, 2)).view(each, -1, end)
+        late = torch.bmm(of_place, keys).view(each, -1, end)
         weights = torch.cat([early, late], dim=-1).softmax(dim=-1)
         seen = torch.bmm(weights[..., : self._before], before_values).view(of_place.shape)
         late = weights.view(each * self._places, -1, self._before + end)[..., self._before :]
@@ -185,6 +190,13 @@ class SharedCache:
         shape = (self._groups, self._heads, self._places, self._room, self._size)
         return like.new_empty(shape)
 
+    def _flattened(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Return views of the tokens' keys, transposed, and values: a matrix for each head."""
+        return [
+            (keys.flatten(0, 2).transpose(1, 2), values.flatten(0, 2))
+            for keys, values in self._tokens
+        ]
+
     def _moved(self, held: torch.Tensor, at: tuple[torch.Tensor, ...]) -> torch.Tensor:
         made = self._empty(held)
         group, head, place = at
@@ -192,7 +204,7 @@ class SharedCache:
         return made
 
     def _chosen(self, held: torch.Tensor, group_U: torch.Tensor) -> torch.Tensor:
-        groups = held.view(-1, self._heads, self._before, self._size)
+        groups = held.view(-1, self._heads, *held.shape[1:])
         return groups[group_U].flatten(0, 1)
 
 

@@ -4,7 +4,7 @@ A step of transformers' forward pass spends more time on masks, cache objects an
 cache than on a small model's arithmetic: 2.5 of 3.3 ms for 64 rows of a model with 0.2 million
 weights. Here keys and values are in buffers with room for the whole reply (``step_cache.py``), and
 positions are looked up in a table. Linear layers and MLPs are the model's own modules, so adapters
-count; plain queries, keys and values of a small layer are one product.
+count; a small layer of plain weights is four products.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 _STATIC_ROPE = ("default", "linear", "llama3")
 """Rotary embeddings that do not depend on the length of the longest row."""
 _JOIN_BELOW = 2**18
-"""Below this many weights, a layer's queries, keys and values are computed as one product, from a
-copy of the weights: three calls take longer than the arithmetic."""
+"""Layers with fewer weights are computed in few products: calls take longer than the arithmetic."""
 
 
 class _Layer:
@@ -38,27 +37,56 @@ class _Layer:
         self.out, self.mlp = attention.o_proj, layer.mlp
         self.scale = attention.scaling
 
-    def joined(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
-        """Return weight and bias of queries, keys and values in one, None if they stay apart."""
-        import torch
+    def joined(self, size: int) -> _Joined | None:
+        """Return the layer in few products, None if it is large or more than plain weights.
 
-        parts = [self.query, self.key, self.value]
-        if self.query_norm is not None or any(
-            type(part) is not torch.nn.Linear
-            or type(part.weight) is not torch.nn.Parameter
-            or part._forward_hooks
-            or part._forward_pre_hooks
-            or "forward" in vars(part)
-            for part in parts
+        Args:
+            size: size of a head.
+        """
+        parts = [self.query, self.key, self.value, self.out]
+        parts += [getattr(self.mlp, name, None) for name in ("gate_proj", "up_proj", "down_proj")]
+        if (
+            self.query_norm is not None
+            or not type(self.mlp).__module__.startswith("transformers.models.")
+            or not all(map(_is_plain, parts))
+            or any(_is_hooked(part) for part in (self.norm, self.later_norm, self.mlp))
+            or any(part.bias is not None for part in parts[3:])
+            or sum(part.weight.numel() for part in parts) >= _JOIN_BELOW
         ):
             return None
-        if sum(part.weight.numel() for part in parts) >= _JOIN_BELOW:
-            return None
-        biases = [part.bias for part in parts if part.bias is not None]
-        if len(biases) not in (0, len(parts)):
-            return None
-        weight = torch.cat([part.weight for part in parts])
-        return weight, torch.cat(biases) if biases else None
+        return _Joined(self, size)
+
+
+class _Joined:
+    """Copies of a small layer's weights.
+
+    One product gives queries, keys, both with the halves of each head exchanged (for rotation), and
+    values; one gives gate and up. The norms' weights and the attention's scale are factors of them.
+    """
+
+    def __init__(self, layer: _Layer, size: int) -> None:
+        import torch
+
+        self.queries = layer.query.out_features // size
+        self.turned = self.queries + layer.key.out_features // size
+        parts = [(layer.query, layer.scale), (layer.key, 1.0), (layer.value, 1.0)]
+        weights = [part.weight * (layer.norm.weight * factor) for part, factor in parts]
+        weights[2:2] = [_exchanged(weight, size) for weight in weights[:2]]
+        self.into = torch.cat(weights)
+        self.bias: torch.Tensor | None = None
+        if any(part.bias is not None for part, _ in parts):
+            biases = [
+                part.weight.new_zeros(part.out_features)
+                if part.bias is None
+                else part.bias * factor
+                for part, factor in parts
+            ]
+            biases[2:2] = [_exchanged(bias, size) for bias in biases[:2]]
+            self.bias = torch.cat(biases)
+        self.out_t = layer.out.weight.t()
+        gate_up = torch.cat([layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight])
+        self.gate_up = gate_up * layer.later_norm.weight
+        self.act, self.down_t = layer.mlp.act_fn, layer.mlp.down_proj.weight.t()
 
 
 class StepDecoder:
@@ -89,7 +117,9 @@ class StepDecoder:
         # The module rounds differently in bfloat16; trainer and sampler should round the same way.
         self._fused_norm = weight.dtype == torch.float32
         self._shared = self._fused_norm and weight.device.type == "cpu"
-        self._joined = [layer.joined() if self._shared else None for layer in self._layers]
+        self._joined = [
+            layer.joined(self._size) if self._shared else None for layer in self._layers
+        ]
         self._eps_1 = weight.new_full((1,), self._final_norm.variance_epsilon)
         self._mean_D1 = weight.new_full((weight.shape[1], 1), 1 / weight.shape[1])
 
@@ -140,27 +170,21 @@ class StepDecoder:
             position_R: their positions.
             cache: cache of the rows before the token.
         """
-        from torch.nn import functional
-
         heads = (len(token_R), -1, self._size)
         cos, sin = self._cos_L1D[position_R], self._sin_L1D[position_R]
         state_RD = self._embed(token_R)
         for number, layer in enumerate(self._layers):
-            normed_RD = self._norm(layer.norm, state_RD)
             if joined := self._joined[number]:
-                joined_RHD = functional.linear(normed_RD, *joined).view(heads)
-                keys = layer.key.out_features // self._size
-                value = joined_RHD[:, -keys:]
-                both = turned(joined_RHD[:, :-keys], cos, sin)
-                query, key = both[:, :-keys], both[:, -keys:]
-            else:
-                query = layer.query(normed_RD).view(heads)
-                key = layer.key(normed_RD).view(heads)
-                value = layer.value(normed_RD).view(heads)
-                if layer.query_norm is not None:
-                    query = self._norm(layer.query_norm, query)
-                    key = self._norm(layer.key_norm, key)
-                query, key = turned(query, cos, sin), turned(key, cos, sin)
+                state_RD = self._step_joined(joined, number, state_RD, (cos, sin), cache)
+                continue
+            normed_RD = self._norm(layer.norm, state_RD)
+            query = layer.query(normed_RD).view(heads)
+            key = layer.key(normed_RD).view(heads)
+            value = layer.value(normed_RD).view(heads)
+            if layer.query_norm is not None:
+                query = self._norm(layer.query_norm, query)
+                key = self._norm(layer.key_norm, key)
+            query, key = turned(query, cos, sin), turned(key, cos, sin)
             seen_RD = cache.attend(number, query, key, value, layer.scale)
             state_RD = state_RD + layer.out(seen_RD)
             state_RD = state_RD + layer.mlp(self._norm(layer.later_norm, state_RD))
@@ -168,17 +192,43 @@ class StepDecoder:
         logits_RV: torch.Tensor = self._head(self._norm(self._final_norm, state_RD))
         return logits_RV.float()
 
+    def _step_joined(
+        self,
+        layer: _Joined,
+        number: int,
+        state_RD: torch.Tensor,
+        turn: tuple[torch.Tensor, torch.Tensor],
+        cache: RowCache | SharedCache,
+    ) -> torch.Tensor:
+        import torch
+        from torch.nn import functional
+
+        cos, sin = turn
+        parts = functional.linear(self._scaled(state_RD), layer.into, layer.bias)
+        parts = parts.view(len(state_RD), -1, self._size)
+        count = layer.turned
+        both = torch.addcmul(parts[:, :count] * cos, parts[:, count : 2 * count], sin)
+        query, key = both[:, : layer.queries], both[:, layer.queries :]
+        seen_RD = cache.attend(number, query, key, parts[:, 2 * count :], 1.0)
+        state_RD = torch.addmm(state_RD, seen_RD, layer.out_t)
+        gate, up = functional.linear(self._scaled(state_RD), layer.gate_up).chunk(2, dim=-1)
+        return torch.addmm(state_RD, layer.act(gate).mul_(up), layer.down_t)
+
+    def _scaled(self, state_RD: torch.Tensor) -> torch.Tensor:
+        """Return rows with a mean square of 1: PyTorch's own norm is ten operations on a CPU."""
+        import torch
+
+        mean_R1 = torch.addmm(self._eps_1, state_RD * state_RD, self._mean_D1)
+        return state_RD * mean_R1.rsqrt_()
+
     def _norm(self, norm: Any, state: torch.Tensor) -> torch.Tensor:
         if not self._fused_norm:
             normed: torch.Tensor = norm(state)
             return normed
-        import torch
+        if self._shared and state.dim() == 2:
+            return self._scaled(state).mul_(norm.weight)
         from torch.nn import functional
 
-        if self._shared and state.dim() == 2:
-            # PyTorch's own norm is ten operations on a CPU.
-            mean_R1 = torch.addmm(self._eps_1, state * state, self._mean_D1)
-            return (state * mean_R1.rsqrt_()).mul_(norm.weight)
         return functional.rms_norm(
             state, (state.shape[-1],), weight=norm.weight, eps=norm.variance_epsilon
         )
@@ -193,3 +243,25 @@ def turned(part: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Te
 
     first, second = part.chunk(2, dim=-1)
     return (part * cos).add_(torch.cat((second, first), dim=-1).mul_(sin))
+
+
+def _exchanged(rows: torch.Tensor, size: int) -> torch.Tensor:
+    """Return the rows of heads of this size with the halves of each head exchanged."""
+    halves = rows.view(-1, 2, size // 2, *rows.shape[1:])
+    return halves.flip(1).reshape(rows.shape)
+
+
+def _is_hooked(part: Any) -> bool:
+    hooked: bool = part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part)
+    return bool(hooked)
+
+
+def _is_plain(part: Any) -> bool:
+    """Return whether a part is a linear layer and nothing more."""
+    import torch
+
+    return (
+        type(part) is torch.nn.Linear
+        and type(part.weight) is torch.nn.Parameter
+        and not _is_hooked(part)
+    )

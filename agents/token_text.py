@@ -142,14 +142,19 @@ class TokenText:
         ]
 
     def _decode(self, tokens: Sequence[int]) -> str:
+        if self._marks.keys().isdisjoint(tokens):
+            return self._words(tokens)
         return "".join(
-            mark * len(ids)
-            or self.tokenizer.decode(
-                ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
-            )
+            mark * len(ids) or self._words(ids)
             for mark, group in groupby(tokens, lambda token: self._marks.get(token, ""))
             for ids in [list(group)]
         )
+
+    def _words(self, tokens: Sequence[int]) -> str:
+        text: str = self.tokenizer.decode(
+            tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text
 
 
 def stop_tokens(tokenizer: Any, chat_format: ChatFormat, generation_config: Any) -> frozenset[int]:

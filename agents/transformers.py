@@ -418,9 +418,9 @@ class TransformersAgent:
         logits_RV: torch.Tensor,
         row_K: torch.Tensor,
         uniform_K: torch.Tensor,
-        menu_K: Sequence[tuple[int, ...] | None],
+        menu_K: Sequence[tuple[int, ...] | None] = (),
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draw a token for each of K replies, among those of its menu (None: all)."""
+        """Draw a token for each of K replies, among those of its menu (None, or no menus: all)."""
         import torch
 
         rule: dict[str, Any] = {
@@ -555,11 +555,14 @@ class TransformersAgent:
         device = self.device
         size, steps = uniform_BT.shape
         uniform_BT = uniform_BT.to(device)
-        stop_S = torch.tensor(sorted(self.stop_ids), dtype=torch.long, device=device)
+        vocabulary = rows.logits.shape[-1]
+        stops_V = torch.zeros(vocabulary, dtype=torch.bool, device=device)
+        stops_V[[token for token in self.stop_ids if token < vocabulary]] = True
         token_BT = torch.zeros((size, steps), dtype=torch.long, device=device)
         logp_BT = torch.zeros((size, steps), device=device)
         uniform_TB = uniform_BT.T.contiguous()
         room_B = torch.tensor(room, device=device)
+        least_room = min(room)
         row_K = torch.tensor(owner, device=device)
         alive_K = torch.arange(size, device=device)
         alive_T: list[torch.Tensor] = []
@@ -568,12 +571,13 @@ class TransformersAgent:
             decoder = StepDecoder(self.model, int(rows.position.max()) + steps)
             rows.cache, rows.mask = decoder.cache(rows.cache, rows.mask, steps - 1), None
         for t in range(steps):
-            every = [None] * len(row_K)
-            token_K, logp_K = self._choose(rows.logits, row_K, uniform_TB[t][alive_K], every)
+            token_K, logp_K = self._choose(rows.logits, row_K, uniform_TB[t][alive_K])
             token_BT[alive_K, t] = token_K
             logp_BT[alive_K, t] = logp_K
             alive_T.append(alive_K)
-            on_K = ~torch.isin(token_K, stop_S) & (room_B[alive_K] > t + 1)
+            on_K = ~stops_V[token_K]
+            if least_room <= t + 1:
+                on_K &= room_B[alive_K] > t + 1
             if self.stop:
                 on_K &= ~self._stopped(token_BT[:, : t + 1], alive_K)
             if not on_K.all():

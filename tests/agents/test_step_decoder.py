@@ -47,7 +47,11 @@ def build(family: str, dtype: Any = torch.float32, **changes: Any) -> Any:
         "pad_token_id": None,
     }
     config = getattr(transformers, f"{family}Config")(**shape | changes)
-    return getattr(transformers, f"{family}ForCausalLM")(config).to(dtype).eval()
+    model = getattr(transformers, f"{family}ForCausalLM")(config)
+    for weight in model.parameters():
+        if weight.dim() == 1:  # norms and biases begin at 1 and 0
+            weight.data.add_(torch.randn_like(weight), alpha=0.3)
+    return model.to(dtype).eval()
 
 
 @pytest.fixture
