@@ -95,15 +95,15 @@ def _draw(share_RV: torch.Tensor, row_K: torch.Tensor, uniform_K: torch.Tensor) 
         share_RV = functional.pad(share_RV, (0, -vocabulary % size))
     share_RNS = share_RV.view(len(share_RV), -1, size)
     # float64: rounding 150,000 float32 additions would shift draws between tokens.
-    block_KN = share_RNS.sum(dim=-1).double()[row_K]
-    upto_KN = block_KN.cumsum(dim=-1)
+    block_KN = share_RNS.sum(dim=-1)[row_K]
+    upto_KN = block_KN.cumsum(dim=-1, dtype=torch.float64)
     draw_K1 = (uniform_K * upto_KN[:, -1]).unsqueeze(1)
     block_K1 = torch.searchsorted(upto_KN, draw_K1, right=True)
     # The share of its block that lies below the draw.
     after_K1 = (upto_KN.gather(1, block_K1) - draw_K1) / block_KN.gather(1, block_K1)
     # Not below 0: it would find a block's first token, be its share 0 or not.
     within_K1 = (1.0 - after_K1).clamp_(min=0.0)
-    upto_KS = share_RNS[row_K, block_K1.squeeze(1)].double().cumsum(dim=-1)
+    upto_KS = share_RNS[row_K, block_K1.squeeze(1)].cumsum(dim=-1, dtype=torch.float64)
     # As for draws: strictly below the last sum, which need not be that of the block to the bit.
     within_K1 = within_K1 * (1.0 - 2.0**-52) * upto_KS[:, -1:]
     place_K1 = torch.searchsorted(upto_KS, within_K1, right=True)

@@ -9,6 +9,7 @@ count; a small layer of plain weights is four products.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from creditrl.agents.step_cache import RowCache, SharedCache
@@ -86,7 +87,7 @@ class _Joined:
         self.out_t = layer.out.weight.t()
         gate_up = torch.cat([layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight])
         self.gate_up = gate_up * layer.later_norm.weight
-        self.act, self.down_t = layer.mlp.act_fn, layer.mlp.down_proj.weight.t()
+        self.act, self.down_t = _called(layer.mlp.act_fn), layer.mlp.down_proj.weight.t()
 
 
 class StepDecoder:
@@ -101,19 +102,15 @@ class StepDecoder:
         import torch
 
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
-        self._embed, self._final_norm, self._head = (
-            base.model.embed_tokens,
-            base.model.norm,
-            base.lm_head,
-        )
+        self._embed, self._head = _called(base.model.embed_tokens), _called(base.lm_head)
+        self._final_norm = base.model.norm
         self._layers = [_Layer(layer) for layer in base.model.layers]
-        weight = self._embed.weight
+        weight = base.model.embed_tokens.weight
         places = torch.arange(longest, device=weight.device).unsqueeze(0)
         cos, sin = base.model.rotary_emb(weight, places)
-        first, second = sin.unsqueeze(2).chunk(2, dim=-1)
-        self._cos_L1D = cos[0].unsqueeze(1)
-        self._sin_L1D = torch.cat((-first, second), dim=-1)[0]
-        self._size = self._cos_L1D.shape[-1]
+        first, second = sin.chunk(2, dim=-1)
+        self._turn_L2D = torch.stack((cos[0], torch.cat((-first, second), dim=-1)[0]), dim=1)
+        self._size = cos.shape[-1]
         # The module rounds differently in bfloat16; trainer and sampler should round the same way.
         self._fused_norm = weight.dtype == torch.float32
         self._shared = self._fused_norm and weight.device.type == "cpu"
@@ -171,7 +168,7 @@ class StepDecoder:
             cache: cache of the rows before the token.
         """
         heads = (len(token_R), -1, self._size)
-        cos, sin = self._cos_L1D[position_R], self._sin_L1D[position_R]
+        cos, sin = self._turn_L2D[position_R].chunk(2, dim=1)
         state_RD = self._embed(token_R)
         for number, layer in enumerate(self._layers):
             if joined := self._joined[number]:
@@ -249,6 +246,12 @@ def _exchanged(rows: torch.Tensor, size: int) -> torch.Tensor:
     """Return the rows of heads of this size with the halves of each head exchanged."""
     halves = rows.view(-1, 2, size // 2, *rows.shape[1:])
     return halves.flip(1).reshape(rows.shape)
+
+
+def _called(part: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return what a module computes, without the look for hooks in every call if it has none."""
+    computes: Callable[[torch.Tensor], torch.Tensor] = part if _is_hooked(part) else part.forward
+    return computes
 
 
 def _is_hooked(part: Any) -> bool:

@@ -554,13 +554,12 @@ class TransformersAgent:
 
         device = self.device
         size, steps = uniform_BT.shape
-        uniform_BT = uniform_BT.to(device)
+        uniform_TB = uniform_BT.to(device).T.contiguous()
         vocabulary = rows.logits.shape[-1]
         stops_V = torch.zeros(vocabulary, dtype=torch.bool, device=device)
         stops_V[[token for token in self.stop_ids if token < vocabulary]] = True
-        token_BT = torch.zeros((size, steps), dtype=torch.long, device=device)
-        logp_BT = torch.zeros((size, steps), device=device)
-        uniform_TB = uniform_BT.T.contiguous()
+        token_TB = torch.zeros((steps, size), dtype=torch.long, device=device)
+        logp_TB = torch.zeros((steps, size), device=device)
         room_B = torch.tensor(room, device=device)
         least_room = min(room)
         row_K = torch.tensor(owner, device=device)
@@ -571,25 +570,26 @@ class TransformersAgent:
             decoder = StepDecoder(self.model, int(rows.position.max()) + steps)
             rows.cache, rows.mask = decoder.cache(rows.cache, rows.mask, steps - 1), None
         for t in range(steps):
-            token_K, logp_K = self._choose(rows.logits, row_K, uniform_TB[t][alive_K])
-            token_BT[alive_K, t] = token_K
-            logp_BT[alive_K, t] = logp_K
+            at = t if len(alive_K) == size else (t, alive_K)
+            token_K, logp_K = self._choose(rows.logits, row_K, uniform_TB[at])
+            token_TB[at], logp_TB[at] = token_K, logp_K
             alive_T.append(alive_K)
-            on_K = ~stops_V[token_K]
+            over_K = stops_V[token_K]
             if least_room <= t + 1:
-                on_K &= room_B[alive_K] > t + 1
+                over_K |= room_B[alive_K] <= t + 1
             if self.stop:
-                on_K &= ~self._stopped(token_BT[:, : t + 1], alive_K)
-            if not on_K.all():
+                over_K |= self._stopped(token_TB[: t + 1], alive_K)
+            if over_K.any():
+                on_K = ~over_K
                 alive_K, row_K, token_K = alive_K[on_K], row_K[on_K], token_K[on_K]
             if t + 1 == steps or not len(alive_K):
                 break
             rows, row_K = self._extend(rows, row_K, token_K, decoder)
         count_B = torch.bincount(torch.cat(alive_T), minlength=size)
-        columns = zip(token_BT.tolist(), logp_BT.tolist(), count_B.tolist(), strict=True)
+        columns = zip(token_TB.T.tolist(), logp_TB.T.tolist(), count_B.tolist(), strict=True)
         return [(tuple(tokens[:n]), tuple(logps[:n])) for tokens, logps, n in columns]
 
-    def _stopped(self, token_BT: torch.Tensor, alive_K: torch.Tensor) -> torch.Tensor:
+    def _stopped(self, token_TB: torch.Tensor, alive_K: torch.Tensor) -> torch.Tensor:
         """Return which of K replies have completed a stop string with their last token, bool [K].
 
         Only replies whose last token can complete one are decoded to text.
@@ -599,10 +599,10 @@ class TransformersAgent:
         if self._may_stop_V is None:
             self._may_stop_V = torch.zeros(self._vocabulary, dtype=torch.bool)
             self._may_stop_V[self._text.may_stop(self._vocabulary)] = True
-            self._may_stop_V = self._may_stop_V.to(token_BT.device)
-        found_K = self._may_stop_V[token_BT[alive_K, -1]]
+            self._may_stop_V = self._may_stop_V.to(token_TB.device)
+        found_K = self._may_stop_V[token_TB[-1, alive_K]]
         for k in found_K.nonzero().flatten().tolist():
-            found_K[k] = self._text.stops(token_BT[alive_K[k]].tolist())
+            found_K[k] = self._text.stops(token_TB[:, alive_K[k]].tolist())
         return found_K
 
     def _generate_listed(
