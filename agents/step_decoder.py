@@ -22,7 +22,7 @@ __all__ = ["FAMILIES", "StepDecoder", "turned"]
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 _STATIC_ROPE = ("default", "linear", "llama3")
 """Rotary embeddings that do not depend on the length of the longest row."""
-_JOIN_BELOW = 2**18
+_JOIN_BELOW = 2**19
 """Layers with fewer weights are computed in few products: calls take longer than the arithmetic."""
 
 

@@ -570,6 +570,7 @@ class TransformersAgent:
             decoder = StepDecoder(self.model, int(rows.position.max()) + steps)
             rows.cache, rows.mask = decoder.cache(rows.cache, rows.mask, steps - 1), None
         for t in range(steps):
+            # While none has ended, step t needs no look-up.
             at = t if len(alive_K) == size else (t, alive_K)
             token_K, logp_K = self._choose(rows.logits, row_K, uniform_TB[at])
             token_TB[at], logp_TB[at] = token_K, logp_K
