@@ -619,6 +619,9 @@ def _shown(model: str, folder: str, options: dict[str, Any], images: int) -> int
         # Its mean and deviation are buffers of the model; an engine that starts without weights
         # fills them with noise, and loading weights later does not correct them.
         options["mm_device_do_normalize"] = False
+    if not _cuda() and "skip_mm_profiling" in EngineArgs.__dataclass_fields__:
+        # A CPU's memory is not measured, and the largest picture would take long.
+        options["skip_mm_profiling"] = True
     if options["load_format"] == "dummy":
         if not config.architectures:  # a model that was never saved
             config.architectures = [MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[config.model_type]]

@@ -99,6 +99,8 @@ def serving(folder: Path, policy: Any) -> Iterator[str]:
     command += ["--enable-lora", "--max-lora-rank", "8"]
     if policy.image_processor is not None:
         command += ["--enable-scale-out", "--enable-tower-connector-lora"]
+        # Before it starts it would be shown the largest picture and the longest film.
+        command += ["--skip-mm-profiling", "--limit-mm-per-prompt", '{"image": 3, "video": 0}']
         command += ["--worker-extension-cls", "plain_linears.PlainLinears"]
     with log.open("wb") as file:
         server = subprocess.Popen(
