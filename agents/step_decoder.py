@@ -255,8 +255,7 @@ def _called(part: Any) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def _is_hooked(part: Any) -> bool:
-    hooked: bool = part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part)
-    return bool(hooked)
+    return bool(part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part))
 
 
 def _is_plain(part: Any) -> bool:
