@@ -25,20 +25,51 @@ class RowCache:
 
     def __init__(self, cache: Any, mask_RL: torch.Tensor | None, room: int) -> None:
         self.length = int(cache.get_seq_length())
+        self._end = self.length + room
         self._layers = [
             (_with_room(layer.keys, room), _with_room(layer.values, room)) for layer in cache.layers
         ]
         self._mask: torch.Tensor | None = None
         if mask_RL is not None:
             rows, length = mask_RL.shape
-            self._mask = mask_RL.new_ones((rows, 1, 1, length + room)).bool()
+            self._mask = mask_RL.new_ones((rows, 1, 1, self._layers[0][0].shape[2])).bool()
             self._mask[:, 0, 0, :length] = mask_RL.bool()
+        self.steady = 0
+        """Tokens added since rows were last chosen."""
+        self._place_1: torch.Tensor | None = None
+        self._bias: torch.Tensor | None = None
 
     def batch_select_indices(self, row_R: torch.Tensor) -> None:
         """Keep these rows, in this order; a row may occur more than once."""
         self._layers = [(keys[row_R], values[row_R]) for keys, values in self._layers]
         if self._mask is not None:
             self._mask = self._mask[row_R]
+        self.steady = 0
+
+    @property
+    def left(self) -> int:
+        """How many more tokens there is room for."""
+        return self._end - self.length
+
+    def place_at(self, place_1: torch.Tensor | None) -> None:
+        """Add tokens at a column that is a number on the device, int64 [1]; None: at ``length``.
+
+        Then a step has the same shapes, at the same addresses, whatever the column: it can be
+        recorded once and repeated. All columns are read, and those not yet written are masked.
+        """
+        import torch
+
+        self._place_1 = place_1
+        if place_1 is None:
+            self._bias = None
+            return
+        keys, _ = self._layers[0]
+        seen = torch.arange(keys.shape[2], device=keys.device) <= place_1
+        if self._mask is not None:
+            seen = seen & self._mask
+        hidden = torch.zeros(seen.shape, dtype=keys.dtype, device=keys.device)
+        hidden.masked_fill_(~seen, torch.finfo(keys.dtype).min)
+        self._bias = hidden.view(-1, 1, 1, keys.shape[2])
 
     def attend(
         self,
@@ -52,15 +83,21 @@ class RowCache:
         from torch.nn import functional
 
         keys, values = self._layers[layer]
-        end = self.length + 1
-        keys[:, :, self.length], values[:, :, self.length] = key_RHD, value_RHD
+        if self._place_1 is None:
+            end, mask = self.length + 1, self._mask
+            keys[:, :, self.length], values[:, :, self.length] = key_RHD, value_RHD
+            mask = None if mask is None else mask[..., :end]
+        else:
+            end, mask = keys.shape[2], self._bias
+            keys.index_copy_(2, self._place_1, key_RHD.unsqueeze(2))
+            values.index_copy_(2, self._place_1, value_RHD.unsqueeze(2))
         rows, heads, size = key_RHD.shape
         seen = functional.scaled_dot_product_attention(
             # The queries of a key-value head take the axis of a text's positions.
             query_RQD.view(rows, heads, -1, size),
             keys[:, :, :end],
             values[:, :, :end],
-            attn_mask=None if self._mask is None else self._mask[..., :end],
+            attn_mask=mask,
             scale=scale,
         )
         return seen.reshape(rows, -1)
@@ -210,6 +247,8 @@ class SharedCache:
 
 def _with_room(held: torch.Tensor, room: int) -> torch.Tensor:
     rows, heads, length, size = held.shape
-    made = held.new_empty((rows, heads, length + room, size))
+    # A multiple of 8, which a mask must have for the fused kernels. Zeros: what is masked counts
+    # nothing only if it is a number.
+    made = held.new_zeros((rows, heads, -(-(length + room) // 8) * 8, size))
     made[:, :, :length] = held
     return made

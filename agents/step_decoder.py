@@ -4,7 +4,8 @@ A step of transformers' forward pass spends more time on masks, cache objects an
 cache than on a small model's arithmetic: 2.5 of 3.3 ms for 64 rows of a model with 0.2 million
 weights. Here keys and values are in buffers with room for the whole reply (``step_cache.py``), and
 positions are looked up in a table. Linear layers and MLPs are the model's own modules, so adapters
-count; a small layer of plain weights is four products.
+count; a small layer of plain weights is four products. On a GPU a step is recorded once its rows no
+longer change, and repeated as one call (a CUDA graph).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from creditrl.agents.step_cache import RowCache, SharedCache
+from creditrl.agents.step_graph import RecordedStep
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +26,9 @@ _STATIC_ROPE = ("default", "linear", "llama3")
 """Rotary embeddings that do not depend on the length of the longest row."""
 _JOIN_BELOW = 2**19
 """Layers with fewer weights are computed in few products: calls take longer than the arithmetic."""
+_STEADY, _REPAYS = 3, 12
+"""The step of the same rows that is recorded, and how many must be left: recording takes about as
+long as four steps."""
 
 
 class _Layer:
@@ -119,6 +124,8 @@ class StepDecoder:
         ]
         self._eps_1 = weight.new_full((1,), self._final_norm.variance_epsilon)
         self._mean_D1 = weight.new_full((weight.shape[1], 1), 1 / weight.shape[1])
+        self._records = weight.device.type == "cuda"
+        self._recorded: RecordedStep | None = None
 
     def cache(self, cache: Any, mask_RL: torch.Tensor | None, room: int) -> RowCache | SharedCache:
         """Return the cache of the model's rows with room for this many tokens of each."""
@@ -167,6 +174,21 @@ class StepDecoder:
             position_R: their positions.
             cache: cache of the rows before the token.
         """
+        if isinstance(cache, RowCache):
+            cache.steady += 1
+            if cache.steady == 1:  # other rows
+                self._recorded = None
+            elif self._records and cache.steady == _STEADY and cache.left >= _REPAYS:
+                self._recorded = RecordedStep(self._computed, cache, token_R, position_R)
+            if self._recorded is not None:
+                return self._recorded.repeat(token_R, position_R, cache)
+        logits_RV = self._computed(token_R, position_R, cache)
+        cache.length += 1
+        return logits_RV
+
+    def _computed(
+        self, token_R: torch.Tensor, position_R: torch.Tensor, cache: RowCache | SharedCache
+    ) -> torch.Tensor:
         heads = (len(token_R), -1, self._size)
         cos, sin = self._turn_L2D[position_R].chunk(2, dim=1)
         state_RD = self._embed(token_R)
@@ -185,7 +207,6 @@ class StepDecoder:
             seen_RD = cache.attend(number, query, key, value, layer.scale)
             state_RD = state_RD + layer.out(seen_RD)
             state_RD = state_RD + layer.mlp(self._norm(layer.later_norm, state_RD))
-        cache.length += 1
         logits_RV: torch.Tensor = self._head(self._norm(self._final_norm, state_RD))
         return logits_RV.float()
 

@@ -47,8 +47,8 @@ __all__ = ["TransformersAgent", "load_tokenizer", "quiet_bars", "require_folder"
 _NEW_TOKENS = 256
 _CPU_BUDGET, _GPU_BUDGET = 32_768, 131_072
 # Rows of finished replies are kept until only this share of a batch is unfinished: dropping them
-# copies the whole cache.
-_COMPACT_BELOW = 0.75
+# copies the whole cache, and on a GPU the next step is recorded anew.
+_COMPACT_BELOW, _COMPACT_BELOW_GPU = 0.75, 0.5
 # Maximum number of logits of whole lists computed at a time: 256 MiB.
 _SLICE_NUMBERS = 2**26
 
@@ -858,7 +858,8 @@ class TransformersAgent:
         one_child = rows.apart or bool((parent_R[1:] != parent_R[:-1]).all())
         apart = len(parent_R) == len(row_K)
         mask, position = rows.mask, rows.position
-        if one_child and len(parent_R) >= _COMPACT_BELOW * size:
+        share = _COMPACT_BELOW_GPU if row_K.device.type == "cuda" else _COMPACT_BELOW
+        if one_child and len(parent_R) >= share * size:
             fed = torch.zeros(size, dtype=torch.long, device=row_K.device)
             fed[parent_R] = token_R
             at_K = parent_R if at_K is None else parent_R[at_K]

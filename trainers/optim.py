@@ -18,6 +18,7 @@ from creditrl.trainers.losses.aggregate import aggregation_weights
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.losses.metrics import add_metrics, mean_metrics
 from creditrl.trainers.losses.policy import policy_loss
+from creditrl.trainers.models.base import fused_on
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.parallel.sharding import (
     clip_gradients,
@@ -82,7 +83,11 @@ class PolicyOptimizer:
             self.parameters.append(exact)
         cfg = self.cfg
         self.adamw = torch.optim.AdamW(
-            self.parameters, lr=cfg.lr, betas=cfg.betas, weight_decay=cfg.weight_decay
+            self.parameters,
+            lr=cfg.lr,
+            betas=cfg.betas,
+            weight_decay=cfg.weight_decay,
+            fused=fused_on(self.policy.device),
         )
 
     def logprobs(self, rows: Rows) -> FloatArray:

@@ -21,6 +21,7 @@ from creditrl.types import Credit, Prompt, Reply, TokenTable
 
 if TYPE_CHECKING:
     from creditrl.trainers.models.policy import Policy
+    from creditrl.trainers.optim import PolicyOptimizer
 
 __all__ = ["Ours", "OursRows", "OursVLLM"]
 
@@ -43,29 +44,29 @@ class Ours:
         self._take(work, policy)
 
     @classmethod
-    def of(cls, work: TrainWork, policy: Policy) -> Self:
-        """Return the same with an existing policy."""
+    def of(cls, work: TrainWork, policy: Policy, *, token_budget: int = 2**20) -> Self:
+        """Return the same with an existing policy, and micro-batches of this many tokens."""
         made = cls.__new__(cls)
-        made._take(work, policy)
+        made._take(work, policy, token_budget)
         return made
 
-    def _take(self, work: TrainWork, policy: Policy) -> None:
+    def _take(self, work: TrainWork, policy: Policy, token_budget: int = 2**20) -> None:
+        self.work = work
+        self.policy = policy
+        # Else one micro-batch per row size, as on the other side.
+        self.optimizer = self._optimizer(token_budget)
+
+    def _optimizer(self, token_budget: int, *, merge_equal: bool = True) -> PolicyOptimizer:
         from creditrl.trainers.config import OptimConfig
         from creditrl.trainers.losses.config import PolicyLossConfig
         from creditrl.trainers.optim import PolicyOptimizer
 
-        self.work = work
-        self.policy = policy
-        # One micro-batch per row size, as on the other side.
-        self.optimizer, self.by_itself = (
-            PolicyOptimizer(
-                self.policy,
-                OptimConfig(lr=work.lr, token_budget=budget, merge_equal=merge),
-                PolicyLossConfig(),
-                seed=work.seed,
-                temperature=1.0,
-            )
-            for merge, budget in ((True, 2**20), (False, work.episodes * work.longest))
+        return PolicyOptimizer(
+            self.policy,
+            OptimConfig(lr=self.work.lr, token_budget=token_budget, merge_equal=merge_equal),
+            PolicyLossConfig(),
+            seed=self.work.seed,
+            temperature=1.0,
         )
 
     def jobs(self) -> dict[str, Callable[[], Any]]:
@@ -89,7 +90,8 @@ class Ours:
         """
         from creditrl.trainers.batch import build_rows, token_table, turn_table
 
-        some, advantage_B = episodes(self.work, turns=turns)
+        work = self.work
+        some, advantage_B = episodes(work, turns=turns)
         table, tokens = turn_table(some), token_table(some)
         old_M = self.optimizer.logprobs(build_rows(some))
         columns = TokenTable(turn_M=tokens.turn_M, logprob_M=old_M, old_logprob_M=old_M)
@@ -99,18 +101,24 @@ class Ours:
             advantage_N=np.asarray(advantage_B, dtype=np.float32)[table.episode_N],
         )
 
-        def step() -> dict[str, float]:
-            if whole:
+        if whole:
+
+            def step() -> dict[str, float]:
                 rows = build_rows(some, "full" if turns > 1 else "auto")
                 return self.optimizer.update(rows, table, columns, credit, update=0, progress=0.0)
+
+            return step
+        by_itself = self._optimizer(work.episodes * work.longest, merge_equal=False)
+
+        def step_by_turns() -> dict[str, float]:
             rows = build_rows(some, "window", merge_equal=False)
             self.policy.share_prefixes = False
             try:
-                return self.by_itself.update(rows, table, columns, credit, update=0, progress=0.0)
+                return by_itself.update(rows, table, columns, credit, update=0, progress=0.0)
             finally:
                 self.policy.share_prefixes = True
 
-        return step
+        return step_by_turns
 
     def _agent(self) -> Any:
         from creditrl.agents.transformers import TransformersAgent

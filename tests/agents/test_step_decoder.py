@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from creditrl.agents import step_decoder
 from creditrl.agents import transformers as decoding
 from creditrl.agents.step_decoder import StepDecoder
+from creditrl.agents.step_graph import RecordedStep
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.types import Prompt, Reply
 
@@ -60,10 +62,17 @@ def said(
 ) -> Callable[..., tuple[list[Reply], int]]:
     """Return the replies of a model, and how many tokens were read by :class:`StepDecoder`."""
 
-    def replies(model: Any, by_steps: bool, **options: Any) -> tuple[list[Reply], int]:
+    def replies(
+        model: Any, by_steps: bool, recorded: bool = False, **options: Any
+    ) -> tuple[list[Reply], int]:
         steps = 0
 
         class Counted(StepDecoder):
+            def __init__(self, *args: Any) -> None:
+                super().__init__(*args)
+                if recorded:  # as on a GPU
+                    self._records, self._shared = True, False
+
             @staticmethod
             def reads(*args: Any) -> bool:
                 return by_steps and StepDecoder.reads(*args)
@@ -74,7 +83,8 @@ def said(
                 return super().step(*args)
 
         monkeypatch.setattr(decoding, "StepDecoder", Counted)
-        agent = TransformersAgent(model, word_tokenizer, max_new_tokens=12, seed=3, **options)
+        options = {"max_new_tokens": 12, "seed": 3} | options
+        agent = TransformersAgent(model, word_tokenizer, **options)
         prompts = [Prompt(text, copy=i) for i, text in enumerate(ROOMS)]
         return agent.act(prompts), steps
 
@@ -111,6 +121,30 @@ def test_bfloat16_rounds_as_the_model_does(said: Any) -> None:
     assert firsts
     for one, other in firsts:
         assert one.logprobs == pytest.approx(other.logprobs, abs=0.1)
+
+
+def test_a_recorded_step_is_repeated_for_the_rows_it_was_recorded_for(
+    said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build("Llama", **GROUPED)
+    repeats = 0
+
+    class Counted(RecordedStep):
+        def repeat(self, *args: Any) -> Any:
+            nonlocal repeats
+            repeats += 1
+            return super().repeat(*args)
+
+    monkeypatch.setattr(step_decoder, "RecordedStep", Counted)
+    monkeypatch.setattr(step_decoder, "_REPAYS", 4)
+    options: dict[str, Any] = {"max_new_tokens": 40, "merge_equal": False}
+    plain, _ = said(model, True, **options)
+    found, steps = said(model, True, recorded=True, **options)
+    assert 20 < repeats < steps
+    assert len({len(reply.token_ids) for reply in plain}) > 3  # rows end, so that others are chosen
+    assert [r.token_ids for r in found] == [r.token_ids for r in plain]
+    for one, other in zip(found, plain, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
 def test_adapters_count(said: Any) -> None:

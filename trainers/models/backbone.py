@@ -15,6 +15,7 @@ import numpy as np
 
 from creditrl.errors import ConfigError
 from creditrl.trainers.batch import RowBatch, Rows
+from creditrl.trainers.models.base import fused_on
 from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.ends import EndBatch, TurnEnds
 from creditrl.trainers.models.lora import add_lora, has_lora, lora_state, use_lora, without_lora
@@ -88,7 +89,10 @@ class Backbone:
             self._network.shard()
         self._parameters = self._found_parameters()
         self.optimizer = torch.optim.AdamW(
-            self.parameters(), lr=config.lr, weight_decay=config.weight_decay
+            self.parameters(),
+            lr=config.lr,
+            weight_decay=config.weight_decay,
+            fused=fused_on(policy.device),
         )
 
     @contextmanager

@@ -17,7 +17,7 @@ from creditrl.errors import CreditInputError, require_extra
 from creditrl.trainers.batch import RowBatch, Rows
 from creditrl.trainers.credit.gae import explained_variance
 from creditrl.trainers.losses.config import ValueLossConfig
-from creditrl.trainers.models.base import Batch, LearnedModel, zero_head
+from creditrl.trainers.models.base import Batch, LearnedModel, fused_on, zero_head
 from creditrl.trainers.models.lora import without_lora
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.running_scale import RunningScale
@@ -108,7 +108,10 @@ class Critic(LearnedModel):
             self._sharded = ShardedModel(body, body, policy.ranks)
         self._parameters = list(self.net.parameters())
         self.optimizer = torch.optim.AdamW(
-            self._parameters, lr=self.config.lr, weight_decay=self.config.weight_decay
+            self._parameters,
+            lr=self.config.lr,
+            weight_decay=self.config.weight_decay,
+            fused=fused_on(policy.device),
         )
 
     # ---- as a learned model of a method ---------------------------------------------------------
