@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from creditrl.agents.pictures import PictureReader
 from creditrl.errors import CheckpointError, ConfigError, require_extra
 from creditrl.trainers.batch import RowBatch, Rows, micro_batches
+from creditrl.trainers.models.attention import keep_fused
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.forward import Forward, Layers
 from creditrl.trainers.models.lora import (
@@ -93,6 +94,7 @@ class Policy:
                 "The model has adapters already: load it without `lora` to train these, or merge "
                 "them first (peft's merge_and_unload)."
             )
+        keep_fused()
         self.model = attach_lora(model, lora, seed) if lora is not None else model
         self.tokenizer = tokenizer
         self.image_processor = image_processor

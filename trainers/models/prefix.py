@@ -151,8 +151,8 @@ def hidden_after_prefixes(
         )
     cache = cache_of(begun)
     for layer in cache.layers:
-        layer.keys = layer.keys.index_select(0, prefix_R)
-        layer.values = layer.values.index_select(0, prefix_R)
+        layer.keys = _of_rows(layer.keys, prefix_R)
+        layer.values = _of_rows(layer.values, prefix_R)
     step_S = torch.arange(shared.suffix, device=device)
     # Values beyond a row's end are never read; they only have to be valid ids and positions.
     position_RS = (length_R.unsqueeze(1) + step_S).clamp(max=width - 1)
@@ -167,6 +167,18 @@ def hidden_after_prefixes(
             **cache_argument(decoder, cache),
         )
         return at_places(out.last_hidden_state)
+
+
+def _of_rows(held: torch.Tensor, prefix_R: torch.Tensor) -> torch.Tensor:
+    """Return the keys or values of each row's prefix."""
+    import torch
+
+    if held.device.type == "cpu":
+        return held.index_select(0, prefix_R)
+    # The gradients of rows meet in their prefix: as a product they are added without the atomic
+    # operations of a selection's gradient, which are slow in bfloat16.
+    one_RK = torch.nn.functional.one_hot(prefix_R, len(held)).to(held.dtype)
+    return (one_RK @ held.flatten(1)).view(-1, *held.shape[1:])
 
 
 def _mask(

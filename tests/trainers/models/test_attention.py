@@ -1,0 +1,43 @@
+"""Keys and values are repeated only where that keeps attention fused; the results are equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from creditrl.trainers.models import attention
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("unfused", [True, False])
+def test_grouped_queries_see_the_same(monkeypatch: pytest.MonkeyPatch, unfused: bool) -> None:
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    attention.keep_fused()
+    monkeypatch.setattr(attention, "_is_unfused", lambda query: unfused)
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=32,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        attn_implementation="sdpa",
+    )
+    model = Qwen2ForCausalLM(config).eval()
+    heads: list[int] = []
+    plain = torch.nn.functional.scaled_dot_product_attention
+
+    def seen(query: Any, key: Any, value: Any, **options: Any) -> Any:
+        heads.append(key.shape[1])
+        return plain(query, key, value, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", seen)
+    ids = torch.arange(12).view(2, 6)
+    logits = model(input_ids=ids, use_cache=False).logits
+    assert set(heads) == {4 if unfused else 2}
+    model.set_attn_implementation("eager")
+    torch.testing.assert_close(logits, model(input_ids=ids, use_cache=False).logits)
