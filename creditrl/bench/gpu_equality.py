@@ -20,13 +20,13 @@ import numpy as np
 
 from creditrl.bench.gpu_models import Kind, built, copied
 from creditrl.bench.gpu_record import NEEDS_CUDA, Found, GpuBench
-from creditrl.bench.train_work import TrainWork, episodes
+from creditrl.bench.train_work import TrainWork, episodes, prompt_ids
 from creditrl.trainers.batch import build_rows, micro_batches, token_table, turn_table
 from creditrl.trainers.config import OptimConfig
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.losses.policy import policy_loss
 from creditrl.trainers.optim import PolicyOptimizer
-from creditrl.types import Credit, FloatArray
+from creditrl.types import Credit, FloatArray, Prompt
 
 if TYPE_CHECKING:
     from creditrl.trainers.models.policy import Policy
@@ -56,6 +56,7 @@ def equality(bench: GpuBench) -> Found:
     found = Found()
     table = found.table("Difference from the CPU in float64 (bfloat16: from float32 there)")
     learned = found.table(f"Fall of the loss in {_STEPS} steps of {_RATE:g}")
+    sampled = found.table("Log-probability of sampled tokens, by our sampler and by the trainer")
     small: list[tuple[Kind, str]] = [("small", "0.2M"), ("qwen2", "0.2M"), ("llama", "0.2M")]
     large: list[tuple[Kind, str]] = [
         (kind, size) for size in ("160M", "500M", "1.5B") for kind in ("qwen2", "llama")
@@ -90,6 +91,15 @@ def equality(bench: GpuBench) -> Found:
                 found.at_most(f"{name}: log-probability", float(gap_M.mean()), LOGPROB_BF16)
                 found.at_most(f"{name}: loss", loss, LOSS_BF16)
                 found.at_most(f"{name}: gradient norm", norm, NORM_BF16)
+        for dtype, learner in (
+            ("float32", policy),
+            ("bfloat16", copied(policy, bench.device, torch.bfloat16)),
+        ):
+            gap_M = _sampled(learner, work)
+            sampled.add(**named, dtype=dtype, max=float(gap_M.max()), mean=float(gap_M.mean()))
+            bound = LOGPROB_FLOAT32 if dtype == "float32" else LOGPROB_BF16
+            value = float(gap_M.max() if dtype == "float32" else gap_M.mean())
+            found.at_most(f"{kind} {size}, {dtype}: sampled and scored", value, bound)
         if size in ("0.2M", "160M"):
             falls = {
                 name: _fall(policy, work, getattr(torch, name)) for name in ("float32", "bfloat16")
@@ -125,6 +135,24 @@ def _measured(policy: Policy, work: TrainWork) -> tuple[FloatArray, float, float
     norm = float(torch.stack(squares).sum().sqrt())
     policy.model.zero_grad()
     return logprob_M.detach().double().cpu().numpy(), float(loss.detach()), norm
+
+
+def _sampled(policy: Policy, work: TrainWork) -> FloatArray:
+    """Return how far the sampler's log-probabilities are from the trainer's, [M]."""
+    from creditrl.agents.transformers import TransformersAgent
+
+    work = replace(work, group_size=8, reply_tokens=48)
+    agent = TransformersAgent(
+        policy.model, policy.tokenizer, max_new_tokens=work.reply_tokens, seed=work.seed
+    )
+    texts = policy.tokenizer.batch_decode([list(ids) for ids in prompt_ids(work)])
+    replies = agent.act([Prompt(text, copy=number) for number, text in enumerate(texts)])
+    some = [
+        replace(episode, turns=(replace(episode.turns[0], reply_ids=reply.token_ids),))
+        for episode, reply in zip(episodes(work)[0], replies, strict=True)
+    ]
+    said_M = np.concatenate([reply.logprobs for reply in replies])
+    return np.abs(policy.score(build_rows(some)) - said_M)
 
 
 def _fall(policy: Policy, work: TrainWork, dtype: Any) -> float:

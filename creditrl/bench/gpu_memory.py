@@ -45,7 +45,7 @@ def memory(bench: GpuBench) -> Found:
     """Compare plan and peak of a method without models and of each method with learned models."""
     found = Found()
     table = found.table("Peak of two updates, MiB, as planned and as measured")
-    size, count, length = ("0.2M", 8, 64) if bench.tiny else ("160M", 16, 1024)
+    size, count, length = ("0.2M", 8, 64) if bench.tiny else ("160M", 8, 1024)
     work = TrainWork(size=size, device=bench.device, prompt_tokens=length, seed=bench.seed)
     with tempfile.TemporaryDirectory(prefix="creditrl-bench-") as folder:
         shape_of("qwen2", work).save_pretrained(folder)

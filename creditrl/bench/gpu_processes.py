@@ -40,7 +40,7 @@ def processes(bench: GpuBench) -> Found:
         if not there:
             found.skipped[name] = why
             continue
-        work = TrainWork(size="0.2M" if bench.tiny else "160M", device=device, seed=bench.seed)
+        work = TrainWork(size="0.2M" if bench.tiny else "20M", device=device, seed=bench.seed)
         work = replace(tiny(work), groups=4, prompt_tokens=16, reply_tokens=16)
         alone = step(work, ALONE)
         begin = time.perf_counter()

@@ -24,9 +24,10 @@ def sharing(bench: GpuBench) -> Found:
     """Take the same step in each way."""
     found = Found()
     dtype = "bfloat16" if bench.on_gpu else "float32"
-    work = TrainWork(size="160M", device=bench.device, dtype=dtype, seed=bench.seed)
-    # A group of eight with one long prompt, as in WebShop.
-    work = replace(work, prompt_tokens=1024, turns=8, turn_tokens=64, episodes=8)
+    # As large as it must be to pay on a GPU.
+    work = TrainWork(size="1.5B", device=bench.device, dtype=dtype, seed=bench.seed)
+    # A group with one long prompt, as in WebShop.
+    work = replace(work, prompt_tokens=1024, turns=8, turn_tokens=64, episodes=6)
     if bench.tiny:
         work = replace(tiny(work), size="0.2M", prompt_tokens=256, turns=4, turn_tokens=8)
         work = replace(work, episodes=4)
@@ -53,4 +54,5 @@ def sharing(bench: GpuBench) -> Found:
             grad_norm=norm,
         )
         found.at_most(f"{name}: gradient norm", abs(norm / first - 1), _SAME[dtype])
+        del policy, update  # before the next one is made
     return found

@@ -98,8 +98,8 @@ def _trace(policy: Policy) -> None:
     """Trace alone: what follows takes a CPU's compiler a minute."""
     import torch
 
-    decoder = policy.base.get_decoder()
-    policy._compiled[id(decoder)] = torch.compile(decoder, dynamic=True, backend="eager")
+    kind = type(policy.base.get_decoder().layers[0])
+    policy._compiled[kind] = torch.compile(kind.forward, dynamic=True, backend="eager")
 
 
 def _checkpoint(policy: Policy) -> None:

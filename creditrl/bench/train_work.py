@@ -132,17 +132,15 @@ def write_work(work: TrainWork, folder: Path) -> None:
 
     shape = SIZES[work.size]
     tokenizer = word_tokenizer(shape.vocabulary)
-    model = build_small_policy(
-        SmallPolicyConfig(
-            layers=shape.layers,
-            hidden=shape.hidden,
-            heads=shape.heads,
-            max_length=work.longest + 1,
-            tie_embeddings=True,
-        ),
-        tokenizer,
-        work.seed,
+    small = SmallPolicyConfig(
+        layers=shape.layers,
+        hidden=shape.hidden,
+        heads=shape.heads,
+        max_length=work.longest + 1,
+        tie_embeddings=True,
     )
+    with torch.device(work.device):  # a GPU draws a billion weights much faster
+        model = build_small_policy(small, tokenizer, work.seed)
     # After the model was made: no output of the model is this token.
     tokenizer.add_special_tokens({"eos_token": "<eos>"})
     model.config.eos_token_id = model.generation_config.eos_token_id = None

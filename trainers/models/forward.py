@@ -7,6 +7,7 @@ rows share, if the model's layers allow it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Forward", "Layers"]
 
+_SHARE_ON_GPU = 7e11
+"""Tokens times weights of a block from which a second pass's calls (6 ms a block, with a gradient)
+end before the arithmetic does."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layers:
@@ -52,6 +57,8 @@ class Layers:
     """Whether the end of the last block can be computed at only some positions."""
     share_prefixes: bool
     """Whether prefixes that rows share can be computed once."""
+    block_weights: int
+    """Weights of a block, on average."""
 
     @classmethod
     def of(cls, model: Any, device: torch.device) -> Layers:
@@ -79,7 +86,9 @@ class Layers:
                 shares = plain_head and _tries_prefixes(model, ids)
             except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
                 pass  # a cache or a mask of another form
-        return cls(plain_head, local_tail, shares)
+        config = model.config.get_text_config()
+        weights = sum(w.numel() for w in decoder.parameters()) - decoder.embed_tokens.weight.numel()
+        return cls(plain_head, local_tail, shares, weights // config.num_hidden_layers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,8 +102,8 @@ class Forward:
     pictures: PictureReader | None
     checkpointing: bool
     share_prefixes: bool
-    compiled: dict[int, Any] | None
-    """Compiled decoders by the decoder's id; None: nothing is compiled."""
+    compiled: dict[type, Any] | None
+    """Compiled forward passes by the kind of block; None: nothing is compiled."""
     sharded: bool
     """Whether weights are gathered for a pass."""
     logits_per_chunk: int
@@ -263,7 +272,12 @@ class Forward:
             return cast("torch.Tensor", out.last_hidden_state[row_U, position_U])
         # Weights that are gathered for a pass, and blocks that are recomputed, need a single pass.
         one_pass = pictured or again or self.sharded or self.model.training
-        if self.share_prefixes and self.layers.share_prefixes and not one_pass:
+        # On a GPU two passes' calls take longer than the arithmetic that sharing saves, unless that
+        # is much: with 160 million weights, 92 ms for 16,000 tokens became 180.
+        enough = self.device.type == "cpu" or (
+            ids_RL.numel() * self.layers.block_weights >= _SHARE_ON_GPU
+        )
+        if self.share_prefixes and self.layers.share_prefixes and enough and not one_pass:
             shared = find_prefixes(*(at.cpu().numpy() for at in (ids_RL, row_U, position_U)))
             if shared is not None:
                 return hidden_after_prefixes(decoder, ids_RL, shared, row_U, position_U, read)
@@ -324,23 +338,31 @@ class Forward:
         return logprob_M, torch.cat(entropies)[back_M] if with_entropy else None
 
 
-def _run_compiled(known: dict[int, Any], decoder: Any, ids_RL: torch.Tensor) -> Any:
-    """Return the compiled decoder's output; it is compiled on first use."""
-    import torch
+def _run_compiled(known: dict[type, Any], decoder: Any, ids_RL: torch.Tensor) -> Any:
+    """Return the decoder's output, its blocks compiled: all have the same code.
 
-    compiled = known.get(id(decoder))
-    if compiled is None:
-        # It keeps its decoder alive, so no other has that id; a reference can be the second one.
-        while len(known) > 1:
-            known.pop(next(iter(known)))
-        compiled = known[id(decoder)] = torch.compile(decoder, dynamic=True)
+    One block takes seconds to compile, the whole decoder a minute.
+    """
+    import torch
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    blocks = [m for m in decoder.modules() if isinstance(m, GradientCheckpointingLayer)]
+    for block in blocks or [decoder]:
+        kind = type(block)
+        if kind not in known:
+            known[kind] = torch.compile(kind.forward, dynamic=True)
+        # For this pass only: the sampler has blocks of its own way.
+        block.forward = functools.partial(known[kind], block)
     try:
-        return compiled(input_ids=ids_RL, use_cache=False)
+        return decoder(input_ids=ids_RL, use_cache=False)
     except torch._dynamo.exc.TorchDynamoException as error:
         raise ConfigError(
             "The policy's decoder cannot be compiled here: "
             f"{str(error).strip().splitlines()[0]} Leave policy.compile out."
         ) from error
+    finally:
+        for block in blocks or [decoder]:
+            del block.forward
 
 
 def _tries_prefixes(model: Any, ids: torch.Tensor) -> bool:

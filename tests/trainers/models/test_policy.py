@@ -208,16 +208,18 @@ def test_hooks_on_parts_of_the_last_block_are_called(make_family, where):
 
 @pytest.mark.slow
 def test_a_compiled_decoder_gives_the_same_gradient(make_policy, episodes_of, monkeypatch):
-    policy = make_policy(dtype=torch.float64, layers=1)
-    built = []
+    policy = make_policy(layers=10)
+    torch._dynamo.reset()  # compiled code is kept for a whole process
+    graphs = []
 
-    def compiled(module, **options):
+    def backend(graph, inputs):
         # The real graph without code that is compiled for it, which takes a minute.
-        built.append(module)
-        return genuine(module, backend="aot_eager", **options)
+        graphs.append(graph)
+        return aot_eager(graph, inputs)
 
+    aot_eager = torch._dynamo.lookup_backend("aot_eager")
     genuine = torch.compile
-    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(torch, "compile", lambda f, **more: genuine(f, backend=backend, **more))
     for kind in ("window", "growing"):
         rows = build_rows(episodes_of(kind))
         weight_M = np.random.default_rng(0).normal(size=rows.num_tokens)
@@ -225,14 +227,15 @@ def test_a_compiled_decoder_gives_the_same_gradient(make_policy, episodes_of, mo
         plain = loss_and_gradient(policy, rows, 60, weight_M)
         policy.compile = True
         again = loss_and_gradient(policy, rows, 60, weight_M)
-        np.testing.assert_allclose(plain[1], again[1], rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(plain[2], again[2], rtol=1e-5, atol=1e-6)
-    assert built == [policy.base.get_decoder()]
-    # The reference is another decoder, and as compiled.
+        np.testing.assert_allclose(plain[1], again[1], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(plain[2], again[2], rtol=1e-4, atol=1e-5)
+    # Not one for each block: with a gradient, and without one.
+    assert 0 < len(graphs) <= 2
     policy.freeze_reference()
     with policy.reference():
         policy.score(rows)
-    assert len(built) == 2
+    assert len(graphs) <= 3
+    assert "forward" not in vars(policy.base.get_decoder().layers[0])
 
 
 def test_what_cannot_be_compiled_is_said_in_a_line(make_policy, episodes_of, monkeypatch):
@@ -243,6 +246,7 @@ def test_what_cannot_be_compiled_is_said_in_a_line(make_policy, episodes_of, mon
     monkeypatch.setattr(torch, "compile", lambda module, **more: genuine(module, backend=broken))
     policy = make_policy()
     policy.compile = True
+    torch._dynamo.reset()
     with pytest.raises(ConfigError, match="cannot be compiled here: .*Leave policy.compile out"):
         policy.score(build_rows(episodes_of("window")))
 
