@@ -246,8 +246,11 @@ class PolicyOptimizer:
         """Add the gradients of parameters in bfloat16 to those of their copies."""
         for p, exact in self._rounded:
             if p.grad is not None:
-                here, p.grad = p.grad.to(exact.dtype), None
-                exact.grad = here if exact.grad is None else exact.grad.add_(here)
+                here, p.grad = p.grad, None
+                if exact.grad is None:
+                    exact.grad = here.to(exact.dtype)
+                else:
+                    exact.grad.add_(here)
 
     def _micro_batches(self, rows: Rows) -> list[tuple[RowBatch, bool]]:
         """Return this rank's micro-batches, and whether each counts; see :meth:`Ranks.deal`."""

@@ -152,7 +152,8 @@ def _sampled(policy: Policy, work: TrainWork) -> FloatArray:
         for episode, reply in zip(episodes(work)[0], replies, strict=True)
     ]
     said_M = np.concatenate([reply.logprobs for reply in replies])
-    return np.abs(policy.score(build_rows(some)) - said_M)
+    gap_M: FloatArray = np.abs(policy.score(build_rows(some)) - said_M)
+    return gap_M
 
 
 def _fall(policy: Policy, work: TrainWork, dtype: Any) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +113,6 @@ _WAYS: tuple[tuple[str, str, str | None, Callable[[Policy], None]], ...] = (
     ("--policy.compile", "sdpa", None, _compile),
     ("eager attention", "eager", None, _leave),
     ("sdpa, flash kernel", "sdpa", "FLASH_ATTENTION", _leave),
-    ("sdpa, efficient kernel", "sdpa", "EFFICIENT_ATTENTION", _leave),
     ("sdpa, cuDNN kernel", "sdpa", "CUDNN_ATTENTION", _leave),
     ("sdpa, plain kernel", "sdpa", "MATH", _leave),
     ("flex attention", "flex_attention", None, _leave),
@@ -126,16 +125,19 @@ def _missing(name: str, attention: str, kernel: str | None, bench: GpuBench) -> 
     if attention == "flash_attention_2" and importlib.util.find_spec("flash_attn") is None:
         return "skipped: flash_attn is not installed" if bench.on_gpu else NEEDS_CUDA
     only_there = attention in ("flex_attention", "flash_attention_2")
-    only_there |= kernel in ("EFFICIENT_ATTENTION", "CUDNN_ATTENTION")
+    only_there |= kernel == "CUDNN_ATTENTION"
     return NEEDS_CUDA if only_there and not bench.on_gpu else ""
 
 
 @contextmanager
 def _kernel(name: str | None) -> Iterator[None]:
-    """Compute attention only with this kernel."""
+    """Compute attention with this kernel; where it takes no mask (the last block), another may."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    with nullcontext() if name is None else sdpa_kernel(getattr(SDPBackend, name)):
+    if name is None:
+        yield
+        return
+    with sdpa_kernel([getattr(SDPBackend, name), SDPBackend.EFFICIENT_ATTENTION]):
         yield
 
 

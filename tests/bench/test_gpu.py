@@ -107,12 +107,15 @@ def test_sampling_beside_the_update_changes_neither(made):
 
 @pytest.mark.slow
 def test_speed_has_every_job_and_says_what_is_not_installed(made):
-    of = {side: [r["job"] for r in rows(made, "speed") if r["side"] == side] for side in SIDES}
+    updates, jobs = rows(made, "speed"), rows(made, "speed", 1)
+    assert [row["way"] for row in updates] == ["plain", "--policy.checkpointing"]
+    assert all(row["MFU"] > 0 for row in updates)
+    of = {side: [row["job"] for row in jobs if row["side"] == side] for side in SIDES}
     assert len(of["ours"]) == len(JOBS) and of["ours by turns"] == ["update, 3 turns"]
     skipped = made[0]["sections"]["speed"]["skipped"]
     for side in ("TRL", "ours, vLLM"):
         assert of[side] or "is not installed" in skipped[side]
-    assert all(row["tokens per s"] > 0 for row in rows(made, "speed"))
+    assert all(row["tokens per s"] > 0 for row in jobs)
 
 
 SIDES = ("ours", "ours by turns", "TRL", "ours, vLLM")

@@ -86,9 +86,10 @@ class Layers:
                 shares = plain_head and _tries_prefixes(model, ids)
             except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
                 pass  # a cache or a mask of another form
-        config = model.config.get_text_config()
-        weights = sum(w.numel() for w in decoder.parameters()) - decoder.embed_tokens.weight.numel()
-        return cls(plain_head, local_tail, shares, weights // config.num_hidden_layers)
+        inside = sum(w.numel() for w in decoder.parameters())
+        inside -= model.get_input_embeddings().weight.numel()
+        blocks = model.config.get_text_config().num_hidden_layers
+        return cls(plain_head, local_tail, shares, inside // blocks)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -71,8 +71,9 @@ class Policy:
         checkpointing: if a gradient is recorded, blocks are recomputed in the backward pass instead
             of being stored.
         pictures: reader of pictures; None for a text model.
-        compile: the decoder's blocks are compiled for :meth:`reply_logprobs` and :meth:`hidden_at`, except
-            when it reads pictures; it then computes whole rows, without sharing prefixes.
+        compile: the decoder's blocks are compiled for :meth:`reply_logprobs` and
+            :meth:`hidden_at`, except when it reads pictures; it then computes whole rows, without
+            sharing prefixes.
         ranks: the processes that train it together; only one, unless a run sets more.
         logits_per_chunk: maximum number of logits computed at a time (2**26: 256 MiB); with a
             gradient, chunks are recomputed in the backward pass instead of being stored.

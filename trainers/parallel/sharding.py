@@ -161,7 +161,11 @@ def clip_gradients(parameters: Sequence[torch.nn.Parameter], largest: float) -> 
     sharded = [p for p in parameters if isinstance(p, DTensor)]
     whole = [p for p in parameters if not isinstance(p, DTensor)]
     if not sharded:
-        return float(torch.nn.utils.clip_grad_norm_(whole, largest))
+        norm_1 = torch.nn.utils.get_total_norm([p.grad for p in whole if p.grad is not None])
+        # Not by 1: that reads and writes all of them. Not a number is not less.
+        if not norm_1 + 1e-6 <= largest:
+            torch.nn.utils.clip_grads_with_norm_(whole, largest, norm_1)
+        return float(norm_1)
     norms: list[Any] = [
         torch.nn.utils.get_total_norm([p.grad for p in part if p.grad is not None])
         for part in (sharded, whole)
