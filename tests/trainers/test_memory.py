@@ -140,6 +140,16 @@ def test_learned_models_take_turns_but_their_states_stay():
     assert slow.phases == plan.phases and slow.peak == plan.peak + 400
 
 
+def test_a_model_that_is_fitted_to_tokens_computes_their_logits():
+    wide = replace(TOY, vocabulary=100)
+    reads = LearnedShape("critic", 100, token_budget=10)
+    scores = replace(reads, name="prm", scores_tokens=True)
+    plan = memory_plan(wide, Load(token_budget=1), [reads, scores])
+    # Ten rows of logits, 4 bytes, 5 times over, when what passes through a block is gone.
+    passing = 10 * 4 * 3 * (16 + 8)
+    assert plan.phases["fit prm"] == plan.phases["fit critic"] - passing + 10 * 100 * 4 * 5
+
+
 def test_several_ranks_share_what_is_as_large_as_a_model():
     load = Load(token_budget=10, reference=True, cache_tokens=3, prefill_tokens=2)
     critic = LearnedShape("critic", 1000, token_budget=20)
@@ -267,6 +277,13 @@ def test_learned_models_are_those_that_the_run_builds(name, lora, make_small):
     }
     assert sum(shape.parameters for shape in found) == sum(held.values())
     assert bool(found) == bool(models and held)
+    scoring = {shape.name for shape in found if shape.scores_tokens}
+    assert scoring == {
+        "stepagent": {"step_prm"},
+        "hisr": {"hindsight"},
+        "istar": {"implicit_prm"},
+        "prime": {"implicit_prm"},
+    }.get(name, set())
     del models
 
 

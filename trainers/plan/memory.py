@@ -10,7 +10,7 @@ gated MLP). If micro-batches are full and every token is scored, plan and peak a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = [
     "GIB",
@@ -70,6 +70,8 @@ class LearnedShape:
     """Bytes of these other weights."""
     follows: bool = False
     """Whether it is a slow copy, without gradients, optimizer or fitting."""
+    scores_tokens: bool = False
+    """Whether it is fitted to tokens, by their logits, and has no head of its own."""
 
     @property
     def own_network(self) -> bool:
@@ -94,7 +96,7 @@ class Load:
     entropy: bool = False
     """Whether the loss has an entropy bonus."""
     logits_per_chunk: int = 2**26
-    """Logits in memory at a time."""
+    """Logits in memory at a time; 0: none are computed."""
     cache_tokens: int = 0
     """Tokens whose keys and values are cached while the policy decodes."""
     prefill_tokens: int = 0
@@ -186,13 +188,15 @@ def memory_plan(shape: ModelShape, load: Load, learned: Sequence[LearnedShape] =
     for model in learned:
         if model.follows:
             continue
-        phases[f"fit {model.name}"] = activation_bytes(
-            shape,
-            model.token_budget,
-            model.weight_bytes,
-            lora=model.lora,
-            checkpointing=load.checkpointing,
-        ) + model.token_budget * _passing(shape, model.weight_bytes)
+        fitting = replace(
+            load,
+            token_budget=model.token_budget,
+            weight_bytes=model.weight_bytes,
+            entropy=False,
+            # A head reads states alone.
+            logits_per_chunk=load.logits_per_chunk if model.scores_tokens else 0,
+        )
+        phases[f"fit {model.name}"] = _backward(shape, fitting, lora=model.lora)
         if model.token_budget:
             own = model.own_network
             phases[f"fit {model.name}"] += _gathered(shape, model.weight_bytes, ranks, trained=own)
@@ -213,7 +217,7 @@ def memory_plan(shape: ModelShape, load: Load, learned: Sequence[LearnedShape] =
 
 
 def _backward(shape: ModelShape, load: Load, *, lora: bool) -> int:
-    """Return the bytes of a micro-batch of the policy at its peak.
+    """Return the bytes of a micro-batch of the policy, or of a learned model, at its peak.
 
     That is either at the logits, after all blocks, or in a block after the logits are freed.
     """
@@ -221,7 +225,9 @@ def _backward(shape: ModelShape, load: Load, *, lora: bool) -> int:
     again = load.checkpointing
     kept = activation_bytes(shape, tokens, b, lora=lora, checkpointing=again)
     ahead = kept - (tokens * _block(shape, b, lora) if again else 0)
-    logits = logit_bytes(shape, tokens, load.logits_per_chunk, entropy=load.entropy)
+    logits = 0
+    if load.logits_per_chunk:
+        logits = logit_bytes(shape, tokens, load.logits_per_chunk, entropy=load.entropy)
     return max(kept + tokens * _passing(shape, b), ahead + logits)
 
 

@@ -171,6 +171,7 @@ def learned_shapes(
                 weight_bytes if shared else 4,
                 lora=shared,
                 follows=backbone and owner.follows,
+                scores_tokens=backbone and owner.head is None,
             )
         )
     return tuple(found)
