@@ -51,11 +51,17 @@ class RowCache:
         """How many more tokens there is room for."""
         return self._end - self.length
 
-    def place_at(self, place_1: torch.Tensor | None) -> None:
+    @property
+    def columns(self) -> int:
+        """Columns of the buffers, used or not."""
+        return int(self._layers[0][0].shape[2])
+
+    def place_at(self, place_1: torch.Tensor | None, end: int = 0) -> None:
         """Add tokens at a column that is a number on the device, int64 [1]; None: at ``length``.
 
         Then a step has the same shapes, at the same addresses, whatever the column: it can be
-        recorded once and repeated. All columns are read, and those not yet written are masked.
+        recorded once and repeated. It reads the columns before ``end``, a multiple of 8, and those
+        not yet written are masked.
         """
         import torch
 
@@ -64,12 +70,12 @@ class RowCache:
             self._bias = None
             return
         keys, _ = self._layers[0]
-        seen = torch.arange(keys.shape[2], device=keys.device) <= place_1
+        seen = torch.arange(end, device=keys.device) <= place_1
         if self._mask is not None:
-            seen = seen & self._mask
+            seen = seen & self._mask[..., :end]
         hidden = torch.zeros(seen.shape, dtype=keys.dtype, device=keys.device)
         hidden.masked_fill_(~seen, torch.finfo(keys.dtype).min)
-        self._bias = hidden.view(-1, 1, 1, keys.shape[2])
+        self._bias = hidden.view(-1, 1, 1, end)
 
     def attend(
         self,
@@ -88,7 +94,8 @@ class RowCache:
             keys[:, :, self.length], values[:, :, self.length] = key_RHD, value_RHD
             mask = None if mask is None else mask[..., :end]
         else:
-            end, mask = keys.shape[2], self._bias
+            assert self._bias is not None, "made with the place"
+            end, mask = self._bias.shape[-1], self._bias
             keys.index_copy_(2, self._place_1, key_RHD.unsqueeze(2))
             values.index_copy_(2, self._place_1, value_RHD.unsqueeze(2))
         rows, heads, size = key_RHD.shape

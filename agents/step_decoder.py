@@ -26,9 +26,10 @@ _STATIC_ROPE = ("default", "linear", "llama3")
 """Rotary embeddings that do not depend on the length of the longest row."""
 _JOIN_BELOW = 2**19
 """Layers with fewer weights are computed in few products: calls take longer than the arithmetic."""
-_STEADY, _REPAYS = 3, 12
-"""The step of the same rows that is recorded, and how many must be left: recording takes about as
-long as four steps."""
+_STEADY = 3
+"""Which step of the same rows is recorded."""
+_REPAYS = 12
+"""Number of further steps for which one is recorded; that takes as long as a few of them."""
 
 
 class _Layer:
@@ -101,9 +102,10 @@ class StepDecoder:
     Args:
         model: one that :meth:`reads` accepts.
         longest: maximum number of positions.
+        records: record steps on a GPU.
     """
 
-    def __init__(self, model: Any, longest: int) -> None:
+    def __init__(self, model: Any, longest: int, *, records: bool = True) -> None:
         import torch
 
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -124,7 +126,7 @@ class StepDecoder:
         ]
         self._eps_1 = weight.new_full((1,), self._final_norm.variance_epsilon)
         self._mean_D1 = weight.new_full((weight.shape[1], 1), 1 / weight.shape[1])
-        self._records = weight.device.type == "cuda"
+        self._records = records and weight.device.type == "cuda"
         self._recorded: RecordedStep | None = None
 
     def cache(self, cache: Any, mask_RL: torch.Tensor | None, room: int) -> RowCache | SharedCache:
@@ -176,15 +178,24 @@ class StepDecoder:
         """
         if isinstance(cache, RowCache):
             cache.steady += 1
-            if cache.steady == 1:  # other rows
-                self._recorded = None
-            elif self._records and cache.steady == _STEADY and cache.left >= _REPAYS:
-                self._recorded = RecordedStep(self._computed, cache, token_R, position_R)
+            if cache.steady == 1 or (self._recorded and not self._recorded.has_room(cache)):
+                self._recorded = None  # other rows, or more columns
+            if self._recorded is None and cache.steady >= _STEADY and cache.left >= _REPAYS:
+                self._record(token_R, position_R, cache)
             if self._recorded is not None:
                 return self._recorded.repeat(token_R, position_R, cache)
         logits_RV = self._computed(token_R, position_R, cache)
         cache.length += 1
         return logits_RV
+
+    def _record(self, token_R: torch.Tensor, position_R: torch.Tensor, cache: RowCache) -> None:
+        """Record the next step, if that is possible."""
+        if not self._records:
+            return
+        try:
+            self._recorded = RecordedStep(self._computed, cache, token_R, position_R)
+        except RuntimeError:  # a layer that waits for the device, such as a quantized one
+            self._records = False
 
     def _computed(
         self, token_R: torch.Tensor, position_R: torch.Tensor, cache: RowCache | SharedCache

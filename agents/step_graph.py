@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from creditrl.agents.step_cache import RowCache
 
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordedStep"]
 
+_COLUMNS = 256
+"""A step reads this many columns beyond those in use, or fewer: then it is recorded anew."""
+
 
 class RecordedStep:
-    """A step of the rows of a cache, valid until other rows are chosen.
+    """A step of the rows of a cache, valid until other rows are chosen or its columns are used up.
 
     Args:
         compute: returns logits [R, V] of tokens and positions, and adds them to the cache; it must
@@ -28,6 +31,9 @@ class RecordedStep:
         cache: where the step begins; it is recorded, not taken.
         token_R: tokens of the kind to expect.
         position_R: their positions.
+
+    Raises:
+        RuntimeError: something in the step cannot be recorded.
     """
 
     def __init__(
@@ -39,56 +45,85 @@ class RecordedStep:
     ) -> None:
         import torch
 
-        self._token_R, self._position_R = token_R.clone(), position_R.clone()
+        self._inputs = token_R.clone(), position_R.clone()
         self._place_1 = torch.tensor([cache.length], device=token_R.device)
+        self._end = min(cache.columns, -(-(cache.length + _COLUMNS) // 8) * 8)
 
         def step() -> torch.Tensor:
-            cache.place_at(self._place_1)
+            cache.place_at(self._place_1, self._end)
             try:
-                return compute(self._token_R, self._position_R, cache)
+                return compute(*self._inputs, cache)
             finally:
                 cache.place_at(None)
 
-        self._step = step
-        self._graph: torch.cuda.CUDAGraph | None = None
-        if token_R.device.type == "cuda":
-            self._capture()
+        # Nothing here may keep the step itself: it holds the decoder, which holds this, and a cycle
+        # of gigabytes would wait for the garbage collector.
+        self._graph, self._logits_RV = _captured(step, token_R.device)
 
-    def _capture(self) -> None:
-        import torch
-
-        graph = torch.cuda.CUDAGraph()
-        here = torch.cuda.current_stream()
-        aside = _stream(here.device, threading.get_ident())
-        aside.wait_stream(here)
-        with torch.cuda.stream(aside):
-            self._step()  # loads kernels; the first repetition writes the same again
-            # Another thread may be training.
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                self._logits_RV = self._step()
-            finally:
-                graph.capture_end()
-        here.wait_stream(aside)
-        self._graph = graph
+    def has_room(self, cache: RowCache) -> bool:
+        """Return whether the next token's column is one that the step reads."""
+        return cache.length < self._end
 
     def repeat(
         self, token_R: torch.Tensor, position_R: torch.Tensor, cache: RowCache
     ) -> torch.Tensor:
         """Return the logits after one more token of each row; the next call overwrites them."""
-        self._token_R.copy_(token_R)
-        self._position_R.copy_(position_R)
+        for held, given in zip(self._inputs, (token_R, position_R), strict=True):
+            held.copy_(given)
         self._place_1.fill_(cache.length)
         cache.length += 1
-        if self._graph is None:  # elsewhere than on a GPU each repetition computes
-            return self._step()
         self._graph.replay()
         return self._logits_RV
 
 
-@functools.cache
-def _stream(device: torch.device, thread: int) -> torch.cuda.Stream:
-    """Return a thread's stream to record on: each holds some memory for matrix products."""
+def _captured(step: Callable[[], torch.Tensor], device: torch.device) -> tuple[Any, torch.Tensor]:
+    """Return a graph of what a step computes, and its result's place."""
     import torch
 
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    if device.type != "cuda":
+        computed = _Computed(step)
+        return computed, computed.logits_RV
+    aside, pool = _place(device, threading.get_ident())
+    graph = torch.cuda.CUDAGraph()
+    here = torch.cuda.current_stream(device)
+    aside.wait_stream(here)
+    try:
+        with torch.cuda.stream(aside):
+            step()  # loads kernels; the first repetition writes the same again
+            # Another thread may be training.
+            graph.capture_begin(pool=pool.pool(), capture_error_mode="thread_local")
+            try:
+                logits_RV = step()
+            finally:
+                graph.capture_end()
+    finally:
+        here.wait_stream(aside)
+    return graph, logits_RV
+
+
+class _Computed:
+    """In the place of a graph where there is no GPU: each repetition computes."""
+
+    def __init__(self, step: Callable[[], torch.Tensor]) -> None:
+        self._step = step
+        self.logits_RV = step()
+
+    def replay(self) -> None:
+        self.logits_RV.copy_(self._step())
+
+
+@functools.cache
+def _place(device: torch.device, thread: int) -> tuple[Any, Any]:
+    """Return a thread's stream to record on, and a graph whose memory all later ones share.
+
+    Memory of a pool goes back only with its last graph, and after a wait for the whole device.
+    """
+    import torch
+
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        graph.capture_begin(capture_error_mode="thread_local")
+        torch.zeros(1, device=device)
+        graph.capture_end()
+    return stream, graph

@@ -153,6 +153,7 @@ class TransformersAgent:
         self.merge_equal = merge_equal
         self.memo_vocabulary = memo_vocabulary
         self.token_budget = token_budget
+        self.records_steps = True  # on a GPU
         self.chat_format = chat_format or ChatFormat(tokenizer, template_kwargs=template_kwargs)
         self._choices = Choices(self.chat_format, max_new_tokens, actions)
         self.name = name or f"transformers:{_model_name(model)}"
@@ -567,7 +568,8 @@ class TransformersAgent:
         alive_T: list[torch.Tensor] = []
         decoder = None
         if steps > 1 and StepDecoder.reads(self.model, rows.cache):
-            decoder = StepDecoder(self.model, int(rows.position.max()) + steps)
+            longest = int(rows.position.max()) + steps
+            decoder = StepDecoder(self.model, longest, records=self.records_steps)
             rows.cache, rows.mask = decoder.cache(rows.cache, rows.mask, steps - 1), None
         for t in range(steps):
             # While none has ended, step t needs no look-up.

@@ -18,13 +18,13 @@ from creditrl.trainers.losses.aggregate import aggregation_weights
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.losses.metrics import add_metrics, mean_metrics
 from creditrl.trainers.losses.policy import policy_loss
-from creditrl.trainers.models.base import fused_on
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.parallel.sharding import (
+    adamw,
     clip_gradients,
     full_tensors,
+    load_adamw,
     shard_like,
-    shard_optimizer_state,
 )
 from creditrl.types import Credit, FloatArray, IntArray, TokenTable, TurnTable
 
@@ -82,12 +82,8 @@ class PolicyOptimizer:
                 self._rounded.append((p, exact))
             self.parameters.append(exact)
         cfg = self.cfg
-        self.adamw = torch.optim.AdamW(
-            self.parameters,
-            lr=cfg.lr,
-            betas=cfg.betas,
-            weight_decay=cfg.weight_decay,
-            fused=fused_on(self.policy.device),
+        self.adamw = adamw(
+            self.parameters, lr=cfg.lr, betas=cfg.betas, weight_decay=cfg.weight_decay
         )
 
     def logprobs(self, rows: Rows) -> FloatArray:
@@ -164,7 +160,7 @@ class PolicyOptimizer:
         with torch.no_grad():
             for (_, exact), value in zip(self._rounded, found, strict=True):
                 exact.copy_(shard_like(value, exact))
-        self.adamw.load_state_dict(shard_optimizer_state(state["adamw"], self.parameters))
+        load_adamw(self.adamw, state["adamw"])
         self.steps = int(state["steps"])
 
     def _minibatches(

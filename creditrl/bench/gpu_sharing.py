@@ -8,6 +8,7 @@ from creditrl.bench.gpu_models import built
 from creditrl.bench.gpu_record import Found, GpuBench, peak_bytes, timed
 from creditrl.bench.train_ours import Ours
 from creditrl.bench.train_work import TrainWork, tiny
+from creditrl.trainers.models.forward import sharing_pays
 
 __all__ = ["sharing"]
 
@@ -38,6 +39,10 @@ def sharing(bench: GpuBench) -> Found:
     slowest = first = 0.0
     for name, whole, shared in _WAYS:
         policy = built("llama", work, dtype=dtype)  # type: ignore[arg-type]
+        if shared:
+            tokens = work.episodes * work.longest
+            pays = sharing_pays(policy.device, tokens, policy.forward().layers.block_weights)
+            found.at_least("beginnings are shared at this size", float(pays), 1.0)
         policy.share_prefixes = shared
         update = Ours.of(work, policy).update(turns=work.turns, whole=whole)
         metrics = update()

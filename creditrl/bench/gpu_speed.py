@@ -98,7 +98,7 @@ def _updates(bench: GpuBench, work: TrainWork, peak: float, found: Found) -> Non
         update()
         first = time.perf_counter() - begin
         seconds = timed(update, bench.device, bench.rounds)
-        shares.append(update_flops(work) / seconds / peak)
+        shares.append(update_flops(work, shared=False, key_values=0.5) / seconds / peak)
         table.add(
             way=name,
             seconds=seconds,
@@ -143,6 +143,7 @@ def _ours(bench: GpuBench, work: TrainWork, folder: Path, peak: float, table: Ta
                 held_MiB=max(one["held"] for one in taken),
                 MFU=share,
             )
+        del do  # it holds the policy
         _free(bench)
 
 
@@ -179,15 +180,21 @@ def _others(bench: GpuBench, work: TrainWork, found: Found, table: Table) -> Non
                 found.at_least(name, share, OF_VLLM, goal=True)
 
 
-def update_flops(work: TrainWork) -> float:
+def update_flops(work: TrainWork, *, shared: bool = True, key_values: float = 1.0) -> float:
     """Return the operations of an update on a work's long episodes, one row each.
 
-    The episodes start with one prompt, which is computed once. A causal row of T tokens has T^2 / 2
-    pairs of query and key.
+    A causal row of T tokens has T^2 / 2 pairs of query and key.
+
+    Args:
+        work: with the sizes.
+        shared: the prompt that all episodes start with is computed once.
+        key_values: heads of keys and values, as a share of those of queries.
     """
     shape = SIZES[work.size]
-    tokens = work.prompt_tokens + work.episodes * (work.longest - work.prompt_tokens)
-    per_token = 2 * 16 * shape.hidden**2 * shape.layers
+    tokens = work.episodes * work.longest
+    if shared:
+        tokens -= (work.episodes - 1) * work.prompt_tokens
+    per_token = 2 * (14 + 2 * key_values) * shape.hidden**2 * shape.layers
     pairs = 4 * shape.hidden * shape.layers * work.longest / 2
     logits = 2 * shape.vocabulary * shape.hidden * work.tokens("update_turns")
     return 3.0 * (tokens * (per_token + pairs) + logits)

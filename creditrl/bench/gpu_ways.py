@@ -86,10 +86,6 @@ def _leave(policy: Policy) -> None:
     """Change nothing."""
 
 
-def _share(policy: Policy) -> None:
-    policy.share_prefixes = True
-
-
 def _compile(policy: Policy) -> None:
     policy.compile = True
 
@@ -108,7 +104,6 @@ def _checkpoint(policy: Policy) -> None:
 
 _WAYS: tuple[tuple[str, str, str | None, Callable[[Policy], None]], ...] = (
     ("plain (sdpa)", "sdpa", None, _leave),
-    ("beginnings shared", "sdpa", None, _share),
     ("--policy.checkpointing", "sdpa", None, _checkpoint),
     ("--policy.compile", "sdpa", None, _compile),
     ("eager attention", "eager", None, _leave),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from creditrl.agents import step_decoder
+from creditrl.agents import step_decoder, step_graph
 from creditrl.agents import transformers as decoding
 from creditrl.agents.step_decoder import StepDecoder
 from creditrl.agents.step_graph import RecordedStep
@@ -68,10 +71,11 @@ def said(
         steps = 0
 
         class Counted(StepDecoder):
-            def __init__(self, *args: Any) -> None:
-                super().__init__(*args)
+            def __init__(self, *args: Any, **options: Any) -> None:
+                super().__init__(*args, **options)
                 if recorded:  # as on a GPU
                     self._records, self._shared = True, False
+                    self._joined = [None] * len(self._joined)
 
             @staticmethod
             def reads(*args: Any) -> bool:
@@ -137,6 +141,7 @@ def test_a_recorded_step_is_repeated_for_the_rows_it_was_recorded_for(
 
     monkeypatch.setattr(step_decoder, "RecordedStep", Counted)
     monkeypatch.setattr(step_decoder, "_REPAYS", 4)
+    monkeypatch.setattr(step_graph, "_COLUMNS", 8)  # so that some are recorded anew
     options: dict[str, Any] = {"max_new_tokens": 40, "merge_equal": False}
     plain, _ = said(model, True, **options)
     found, steps = said(model, True, recorded=True, **options)
@@ -145,6 +150,49 @@ def test_a_recorded_step_is_repeated_for_the_rows_it_was_recorded_for(
     assert [r.token_ids for r in found] == [r.token_ids for r in plain]
     for one, other in zip(found, plain, strict=True):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+def test_what_cannot_be_recorded_is_computed(said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def waits(*args: Any) -> None:
+        tried.append(args)
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(step_decoder, "RecordedStep", waits)
+    monkeypatch.setattr(step_decoder, "_REPAYS", 4)
+    model = build("Llama")
+    plain, _ = said(model, False)
+    found, _ = said(model, True, recorded=True)
+    assert len(tried) == 1
+    assert [r.token_ids for r in found] == [r.token_ids for r in plain]
+
+
+def test_nothing_of_a_recorded_step_waits_for_the_garbage_collector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from transformers import DynamicCache
+
+    # As on a GPU, where a graph does not hold what it was made of.
+    graph = SimpleNamespace(replay=lambda: None)
+    monkeypatch.setattr(step_graph, "_captured", lambda step, device: (graph, step()))
+    model = build("Llama")
+    prompt = DynamicCache(config=model.config)
+    with torch.no_grad():
+        model(input_ids=torch.arange(8).view(2, 4), past_key_values=prompt)
+        decoder = StepDecoder(model, 40)
+        decoder._records, decoder._shared = True, False
+        cache = decoder.cache(prompt, None, 30)
+        for place in range(4, 10):
+            decoder.step(torch.tensor([1, 2]), torch.tensor([place, place]), cache)
+    assert decoder._recorded is not None
+    held = [weakref.ref(one) for one in (decoder, cache, decoder._recorded)]
+    gc.disable()
+    try:
+        del decoder, cache
+        assert [ref() for ref in held] == [None] * 3
+    finally:
+        gc.enable()
 
 
 def test_adapters_count(said: Any) -> None:

@@ -18,6 +18,7 @@ from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.trainers.optim import PolicyOptimizer, learning_rate
 from creditrl.trainers.parallel.ranks import ALONE, Ranks
+from creditrl.trainers.parallel.sharding import adamw, clip_gradients, load_adamw
 from creditrl.types import Credit, Trajectory, Turn
 
 PROMPTS = ["abc", "bd", "acdb", "d"]
@@ -239,6 +240,45 @@ def test_gradients_of_micro_batches_are_added_up_in_float32():
     for p, exact in zip(policy.trainable_parameters(), step.parameters, strict=True):
         assert p.grad is None and exact.grad is not None
         torch.testing.assert_close(exact.grad, torch.full_like(exact, 1.5))
+
+
+def test_a_checkpoint_of_another_device_does_not_change_how_adamw_computes():
+    (p,) = made = [torch.nn.Parameter(torch.ones(3))]
+    here, there = adamw(made, lr=0.1), torch.optim.AdamW(made, lr=0.3, fused=True)
+    p.grad = torch.ones(3)
+    there.step()
+    load_adamw(here, there.state_dict())
+    (group,) = here.param_groups
+    assert group["fused"] is None and group["lr"] == 0.3
+    assert torch.equal(here.state[p]["exp_avg"], there.state[p]["exp_avg"])
+    here.step()
+
+
+def test_sharded_and_whole_parameters_take_a_step_together(tmp_path):
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/one", rank=0, world_size=1
+    )
+    try:
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        sharded = torch.distributed.tensor.distribute_tensor(torch.ones(4, 2), mesh)
+        made = [torch.nn.Parameter(sharded), torch.nn.Parameter(torch.ones(2))]
+        for p in made:
+            p.grad = torch.ones_like(p)
+        adamw(made, lr=0.1, weight_decay=0.0).step()
+        assert [float(p.detach().sum()) for p in made] == pytest.approx([7.2, 1.8])
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_gradients_are_scaled_only_where_they_are_clipped():
+    p = torch.nn.Parameter(torch.zeros(2))
+    for gradient, norm, left in (([3.0, 4.0], 5.0, [0.6, 0.8]), ([0.3, 0.4], 0.5, [0.3, 0.4])):
+        p.grad = torch.tensor(gradient)
+        assert clip_gradients([p], 1.0) == pytest.approx(norm)
+        assert p.grad.tolist() == pytest.approx(left, abs=1e-6)
+    other = torch.nn.Parameter(torch.zeros(1))
+    p.grad, other.grad = torch.tensor([float("nan"), 0.0]), torch.ones(1)
+    assert np.isnan(clip_gradients([p, other], 1.0)) and other.grad.isnan().all()
 
 
 def test_replies_that_were_cut_are_left_out_of_the_loss(policy):

@@ -102,6 +102,8 @@ class TransformersSampler(Sampler):
             **self.settings,
             **sampling,
         )
+        # While a step is recorded, no thread may wait for the whole device, as compiling does.
+        agent.records_steps = not policy.compile
         return agent, TwinWeights(policy, twin, agent.weights_changed)
 
 

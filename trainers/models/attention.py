@@ -9,6 +9,7 @@ float32. transformers asks for them all the same, and PyTorch then stores every 
 from __future__ import annotations
 
 import functools
+from types import SimpleNamespace
 from typing import Any
 
 __all__ = ["keep_fused"]
@@ -28,6 +29,7 @@ def keep_fused() -> None:
         times = query.shape[1] // key.shape[1]
         if times > 1 and attention_mask is None and _is_unfused(query):
             key, value = (part.repeat_interleave(times, dim=1) for part in (key, value))
+            module = SimpleNamespace(is_causal=getattr(module, "is_causal", True))  # not in groups
         return sdpa(module, query, key, value, attention_mask, **options)
 
     AttentionInterface.register("sdpa", repeated)

@@ -15,7 +15,6 @@ import numpy as np
 
 from creditrl.errors import ConfigError
 from creditrl.trainers.batch import RowBatch, Rows
-from creditrl.trainers.models.base import fused_on
 from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.ends import EndBatch, TurnEnds
 from creditrl.trainers.models.lora import add_lora, has_lora, lora_state, use_lora, without_lora
@@ -61,6 +60,8 @@ class Backbone:
     ) -> None:
         import torch
 
+        from creditrl.trainers.parallel.sharding import adamw
+
         adapted = has_lora(policy.model)
         self.shared = adapted if config.shared_base is None else config.shared_base
         if self.shared and not adapted:
@@ -88,12 +89,7 @@ class Backbone:
             self._network.ranks = policy.ranks
             self._network.shard()
         self._parameters = self._found_parameters()
-        self.optimizer = torch.optim.AdamW(
-            self.parameters(),
-            lr=config.lr,
-            weight_decay=config.weight_decay,
-            fused=fused_on(policy.device),
-        )
+        self.optimizer = adamw(self.parameters(), lr=config.lr, weight_decay=config.weight_decay)
 
     @contextmanager
     def on(self) -> Iterator[Policy]:
@@ -224,7 +220,7 @@ class Backbone:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned, in place."""
-        from creditrl.trainers.parallel.sharding import shard_optimizer_state, shard_weights
+        from creditrl.trainers.parallel.sharding import load_adamw, shard_weights
 
         if self.shared:
             import peft
@@ -237,6 +233,5 @@ class Backbone:
             model.load_state_dict(shard_weights(state["weights"], model))
         if self.head is not None:
             self.head.load_state_dict(state["head"])
-        moments = shard_optimizer_state(state["optimizer"], self._parameters)
-        self.optimizer.load_state_dict(moments)
+        load_adamw(self.optimizer, state["optimizer"])
         self.steps = int(state["steps"])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from creditrl.trainers.models.policy import Policy
 
-__all__ = ["Batch", "LearnedModel", "OnlineModel", "fused_on", "scored_by", "zero_head"]
+__all__ = ["Batch", "LearnedModel", "OnlineModel", "scored_by", "zero_head"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +162,6 @@ def zero_head(width: int, hidden: int, seed: int) -> tuple[torch.nn.Module, torc
     torch.nn.init.zeros_(last.weight)
     torch.nn.init.zeros_(last.bias)
     return head, last
-
-
-def fused_on(device: torch.device) -> bool | None:
-    """Return AdamW's ``fused``: on a GPU one pass over the weights instead of a dozen.
-
-    Elsewhere its default, which rounds as it did in published runs.
-    """
-    return True if device.type == "cuda" else None
 
 
 def scored_by(model: LearnedModel, batch: Batch) -> Batch:

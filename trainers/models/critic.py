@@ -17,7 +17,7 @@ from creditrl.errors import CreditInputError, require_extra
 from creditrl.trainers.batch import RowBatch, Rows
 from creditrl.trainers.credit.gae import explained_variance
 from creditrl.trainers.losses.config import ValueLossConfig
-from creditrl.trainers.models.base import Batch, LearnedModel, fused_on, zero_head
+from creditrl.trainers.models.base import Batch, LearnedModel, zero_head
 from creditrl.trainers.models.lora import without_lora
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.running_scale import RunningScale
@@ -86,6 +86,8 @@ class Critic(LearnedModel):
         require_extra("torch", "train")
         import torch
 
+        from creditrl.trainers.parallel.sharding import adamw
+
         self.config = config or CriticConfig()
         self.policy = policy
         self.seed = seed
@@ -107,11 +109,8 @@ class Critic(LearnedModel):
 
             self._sharded = ShardedModel(body, body, policy.ranks)
         self._parameters = list(self.net.parameters())
-        self.optimizer = torch.optim.AdamW(
-            self._parameters,
-            lr=self.config.lr,
-            weight_decay=self.config.weight_decay,
-            fused=fused_on(policy.device),
+        self.optimizer = adamw(
+            self._parameters, lr=self.config.lr, weight_decay=self.config.weight_decay
         )
 
     # ---- as a learned model of a method ---------------------------------------------------------
@@ -146,11 +145,10 @@ class Critic(LearnedModel):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned."""
-        from creditrl.trainers.parallel.sharding import shard_optimizer_state, shard_weights
+        from creditrl.trainers.parallel.sharding import load_adamw, shard_weights
 
         self.net.load_state_dict(shard_weights(state["net"], self.net))
-        moments = shard_optimizer_state(state["optimizer"], self._parameters)
-        self.optimizer.load_state_dict(moments)
+        load_adamw(self.optimizer, state["optimizer"])
         self.fits = int(state["fits"])
         scale = self.scale
         scale.mean, scale.square, scale.batches = state["scale"]

@@ -2,7 +2,7 @@
 
 Logits are computed only at the positions that predict reply tokens. Positions that several tokens
 share (equal prompts, see :mod:`creditrl.trainers.batch`) are computed once; so are prefixes that
-rows share, if the model's layers allow it.
+rows share, if the model's layers allow it and, on a GPU, batch and model are large.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ from creditrl.trainers.models.tail import read_at
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Forward", "Layers"]
+__all__ = ["Forward", "Layers", "sharing_pays"]
 
 _SHARE_ON_GPU = 7e11
-"""Tokens times weights of a block from which a second pass's calls (6 ms a block, with a gradient)
-end before the arithmetic does."""
+"""Tokens times weights of a block from which a second pass's calls (up to 6 ms a block, with a
+gradient) end before the arithmetic does."""
+_CASES = 64
+"""Maximum number of cases for which a kind of block is compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class Layers:
                 pass  # a cache or a mask of another form
         inside = sum(w.numel() for w in decoder.parameters())
         inside -= model.get_input_embeddings().weight.numel()
-        blocks = model.config.get_text_config().num_hidden_layers
+        blocks = getattr(model.config.get_text_config(), "num_hidden_layers", None) or 1
         return cls(plain_head, local_tail, shares, inside // blocks)
 
 
@@ -273,12 +275,8 @@ class Forward:
             return cast("torch.Tensor", out.last_hidden_state[row_U, position_U])
         # Weights that are gathered for a pass, and blocks that are recomputed, need a single pass.
         one_pass = pictured or again or self.sharded or self.model.training
-        # On a GPU two passes' calls take longer than the arithmetic that sharing saves, unless that
-        # is much: with 160 million weights, 92 ms for 16,000 tokens became 180.
-        enough = self.device.type == "cpu" or (
-            ids_RL.numel() * self.layers.block_weights >= _SHARE_ON_GPU
-        )
-        if self.share_prefixes and self.layers.share_prefixes and enough and not one_pass:
+        share = self.share_prefixes and self.layers.share_prefixes and not one_pass
+        if share and sharing_pays(self.device, ids_RL.numel(), self.layers.block_weights):
             shared = find_prefixes(*(at.cpu().numpy() for at in (ids_RL, row_U, position_U)))
             if shared is not None:
                 return hidden_after_prefixes(decoder, ids_RL, shared, row_U, position_U, read)
@@ -339,8 +337,23 @@ class Forward:
         return logprob_M, torch.cat(entropies)[back_M] if with_entropy else None
 
 
+def sharing_pays(device: torch.device, tokens: int, block_weights: int) -> bool:
+    """Return whether common prefixes of rows are worth a second pass.
+
+    On a GPU the calls of two passes take longer than the arithmetic that they save, unless that is
+    much: on an H100, 16,000 tokens with 160 million weights took 90 ms in one pass, and 110 to 180
+    in two.
+
+    Args:
+        device: where the rows are computed.
+        tokens: number of tokens without sharing.
+        block_weights: weights of a block.
+    """
+    return device.type == "cpu" or tokens * block_weights >= _SHARE_ON_GPU
+
+
 def _run_compiled(known: dict[type, Any], decoder: Any, ids_RL: torch.Tensor) -> Any:
-    """Return the decoder's output, its blocks compiled: all have the same code.
+    """Return the decoder's output, its blocks compiled: those of a kind share their code.
 
     One block takes seconds to compile, the whole decoder a minute.
     """
@@ -348,22 +361,29 @@ def _run_compiled(known: dict[type, Any], decoder: Any, ids_RL: torch.Tensor) ->
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     blocks = [m for m in decoder.modules() if isinstance(m, GradientCheckpointingLayer)]
-    for block in blocks or [decoder]:
-        kind = type(block)
-        if kind not in known:
-            known[kind] = torch.compile(kind.forward, dynamic=True)
-        # For this pass only: the sampler has blocks of its own way.
-        block.forward = functools.partial(known[kind], block)
+    # A block whose ``forward`` somebody replaced stays as it is.
+    blocks = [block for block in blocks or [decoder] if "forward" not in vars(block)]
+    settings = torch._dynamo.config
+    # Each adapter, with a gradient and without, is a case of the same code. Beyond the limit torch
+    # goes on without compiling.
+    limit = "recompile_limit" if hasattr(settings, "recompile_limit") else "cache_size_limit"
     try:
-        return decoder(input_ids=ids_RL, use_cache=False)
+        for block in blocks:
+            kind = type(block)
+            if kind not in known:
+                known[kind] = torch.compile(kind.forward, dynamic=True)
+            # For this pass only: the sampler calls the same blocks uncompiled.
+            block.forward = functools.partial(known[kind], block)
+        with settings.patch({limit: _CASES}):
+            return decoder(input_ids=ids_RL, use_cache=False)
     except torch._dynamo.exc.TorchDynamoException as error:
         raise ConfigError(
             "The policy's decoder cannot be compiled here: "
             f"{str(error).strip().splitlines()[0]} Leave policy.compile out."
         ) from error
     finally:
-        for block in blocks or [decoder]:
-            del block.forward
+        for block in blocks:
+            vars(block).pop("forward", None)
 
 
 def _tries_prefixes(model: Any, ids: torch.Tensor) -> bool:

@@ -67,7 +67,8 @@ class Policy:
     Attributes:
         model: the live model; inside :meth:`reference` the reference.
         tokenizer: with its chat template, if it has one.
-        share_prefixes: common prefixes of rows are computed once, if the model's layers allow it.
+        share_prefixes: common prefixes of rows are computed once, if the model's layers allow it;
+            on a GPU only in large batches of large models, where it pays.
         checkpointing: if a gradient is recorded, blocks are recomputed in the backward pass instead
             of being stored.
         pictures: reader of pictures; None for a text model.

@@ -173,10 +173,10 @@ def _of_rows(held: torch.Tensor, prefix_R: torch.Tensor) -> torch.Tensor:
     """Return the keys or values of each row's prefix."""
     import torch
 
-    if held.device.type == "cpu":
+    if held.dtype.itemsize >= torch.float32.itemsize:
         return held.index_select(0, prefix_R)
     # The gradients of rows meet in their prefix: as a product they are added without the atomic
-    # operations of a selection's gradient, which are slow in bfloat16.
+    # operations of a selection's gradient, which are slow in 16 bits on a GPU.
     one_RK = torch.nn.functional.one_hot(prefix_R, len(held)).to(held.dtype)
     return (one_RK @ held.flatten(1)).view(-1, *held.shape[1:])
 

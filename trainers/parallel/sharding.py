@@ -21,10 +21,11 @@ from creditrl.trainers.parallel.ranks import Ranks
 
 __all__ = [
     "ShardedModel",
+    "adamw",
     "clip_gradients",
     "full_tensors",
+    "load_adamw",
     "shard_like",
-    "shard_optimizer_state",
     "shard_weights",
 ]
 
@@ -162,7 +163,7 @@ def clip_gradients(parameters: Sequence[torch.nn.Parameter], largest: float) -> 
     whole = [p for p in parameters if not isinstance(p, DTensor)]
     if not sharded:
         norm_1 = torch.nn.utils.get_total_norm([p.grad for p in whole if p.grad is not None])
-        # Not by 1: that reads and writes all of them. Not a number is not less.
+        # Not by 1: that reads and writes all of them. NaN fails the comparison, so it spreads.
         if not norm_1 + 1e-6 <= largest:
             torch.nn.utils.clip_grads_with_norm_(whole, largest, norm_1)
         return float(norm_1)
@@ -186,9 +187,30 @@ def shard_weights(
     return {name: shard_like(v, plain[name]) if name in plain else v for name, v in weights.items()}
 
 
-def shard_optimizer_state(
-    state: dict[str, Any], parameters: list[torch.nn.Parameter]
-) -> dict[str, Any]:
+def adamw(parameters: Sequence[torch.nn.Parameter], **options: Any) -> torch.optim.AdamW:
+    """Return AdamW over parameters: on a GPU one pass over the weights instead of a dozen.
+
+    Elsewhere it is torch's default, which rounds as in published runs. Sharded and whole parameters
+    together (a head on a sharded network) are updated one by one: torch takes no list of both.
+    """
+    kinds = {isinstance(p, DTensor) for p in parameters}
+    if len(kinds) > 1:
+        options["foreach"] = False
+    elif all(p.device.type == "cuda" for p in parameters):
+        options["fused"] = True
+    return torch.optim.AdamW(parameters, **options)
+
+
+def load_adamw(optimizer: torch.optim.AdamW, state: dict[str, Any]) -> None:
+    """Let an optimizer continue from a whole state, in its own way on its own device."""
+    (own,) = optimizer.param_groups
+    ways = {name: own[name] for name in ("fused", "foreach")}
+    groups = [{**group, **ways} for group in state["param_groups"]]
+    moments = _shard_moments(state, own["params"])
+    optimizer.load_state_dict({**moments, "param_groups": groups})
+
+
+def _shard_moments(state: dict[str, Any], parameters: list[torch.nn.Parameter]) -> dict[str, Any]:
     """Return an optimizer's whole state in the layout of these parameters."""
     moments = {
         number: {

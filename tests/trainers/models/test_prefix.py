@@ -10,7 +10,7 @@ from creditrl.trainers.batch import RowBatch
 from creditrl.trainers.models import forward
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.policy import Policy
-from creditrl.trainers.models.prefix import can_share, find_prefixes
+from creditrl.trainers.models.prefix import _of_rows, can_share, find_prefixes
 from creditrl.trainers.models.tokenizer import build_tokenizer
 
 PROMPT, REPLY = 48, 16
@@ -106,6 +106,24 @@ def test_shared_beginnings_give_equal_scores_and_gradients(
     np.testing.assert_allclose(ours, alone, atol=1e-5)
     for mine, its in zip(our_gradients, their_gradients, strict=True):
         assert (mine - its).abs().max() <= 1e-5 * its.abs().max()
+
+
+def test_in_16_bits_a_product_chooses_each_rows_beginning():
+    held = torch.randn(3, 2, 4, 8).bfloat16().requires_grad_()
+    prefix_R = torch.tensor([2, 0, 0, 1, 2])
+    chosen = _of_rows(held, prefix_R)
+    assert torch.equal(chosen, held.index_select(0, prefix_R))
+    weight = torch.randn(chosen.shape)
+    (found,) = torch.autograd.grad((chosen.float() * weight).sum(), held)
+    expected = torch.zeros(held.shape).index_add(0, prefix_R, weight)
+    torch.testing.assert_close(found.float(), expected, rtol=0.01, atol=0.02)
+
+
+def test_a_gpu_shares_only_what_pays():
+    assert forward.sharing_pays(torch.device("cpu"), 1, 1)
+    gpu = torch.device("cuda")
+    assert not forward.sharing_pays(gpu, 16_000, 7_000_000)
+    assert forward.sharing_pays(gpu, 16_000, 60_000_000)
 
 
 def test_blocks_that_are_run_again_are_run_in_one_pass(monkeypatch: pytest.MonkeyPatch):
