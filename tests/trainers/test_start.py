@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -88,8 +89,10 @@ def test_the_command_that_the_run_notes_makes_the_same_run(
     assert start == other
 
 
-def test_a_run_goes_on_with_more_updates(trained: SimpleNamespace) -> None:
-    result = t.train(folder=trained.folder, run={"resume": True}, budget={"updates": 3}, quiet=True)
+def test_a_run_goes_on_with_more_updates(trained: SimpleNamespace, tmp_path: Path) -> None:
+    folder = tmp_path / "one"
+    shutil.copytree(trained.folder, folder)
+    result = t.train(folder=folder, run={"resume": True}, budget={"updates": 3}, quiet=True)
     assert list(result.metrics.query("phase == 'train'")["update"]) == [1, 2, 3]
 
 
