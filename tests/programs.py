@@ -17,7 +17,7 @@ def ran(
     *words: object,
     stdin: str | None = None,
     env: Mapping[str, str] | None = None,
-    timeout: float = 300,
+    timeout: float = 900,
     **options: Any,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program; ``env`` is added to this process's own variables."""

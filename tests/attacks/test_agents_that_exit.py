@@ -155,7 +155,7 @@ def test_an_evaluation_of_one_that_leaves_has_its_results(tmp_path, more):
     out = tmp_path / "r.json"
     command = [sys.executable, "-m", "creditrl", "eval", "VisualSokoban", "--episodes", "3"]
     command += ["--agent", f"{write(tmp_path, code)}:act", "--retries", "0", "--out", str(out)]
-    done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     errors = [episode["error"] for episode in json.loads(out.read_text())["episodes"]]
     assert len(errors) == 3 and sum(map(bool, errors)) == 1

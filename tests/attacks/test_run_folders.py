@@ -333,7 +333,7 @@ def test_a_file_that_may_not_grow_is_one_line(trained, tmp_path, size):
         [sys.executable, "-c", LIMITED, str(size), *words],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         check=False,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
     )

@@ -35,7 +35,7 @@ def creditrl(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         "from creditrl.cli import run\n"
         f"sys.exit(run({list(words)!r}))\n"
     )
-    return by_python("-c", code, cwd=folder, timeout=240)
+    return by_python("-c", code, cwd=folder, timeout=900)
 
 
 def test_the_readmes_agent_is_measured_on_all_environments_by_the_core_package(tmp_path):

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 def python(folder: Path, *words: str, path: Path | None = None) -> str:
     """Run a module in a folder and return what it says."""
-    done = by_python("-m", *words, cwd=folder, env={"PYTHONPATH": str(path or "")}, timeout=300)
+    done = by_python("-m", *words, cwd=folder, env={"PYTHONPATH": str(path or "")}, timeout=900)
     assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

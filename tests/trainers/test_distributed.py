@@ -248,7 +248,7 @@ def test_an_error_on_one_rank_ends_all_with_one_line(tmp_path: Path) -> None:
     done = torchrun(
         *("-m", "creditrl", "train", "@quickstart", "--rollout.backend", "vllm"),
         *("--run.folder", str(tmp_path / "run")),
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode != 0
     lines = [line for line in done.stderr.splitlines() if line.startswith("creditrl:")]
@@ -428,6 +428,6 @@ finally:
 def test_rank_0_may_play_for_hours_but_not_go_without_a_word(tmp_path: Path) -> None:
     script = tmp_path / "signs.py"
     script.write_text(SIGNS)
-    done = torchrun(str(script), timeout=120)
+    done = torchrun(str(script), timeout=600)
     assert "heard act" in done.stderr
     assert "said: Another process of this run has said nothing for 0:00:10" in done.stderr
