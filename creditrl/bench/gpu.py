@@ -5,7 +5,6 @@ A section that fails is recorded with its error, and the others continue.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import time
 import traceback
@@ -14,7 +13,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any
 
-from creditrl.bench.gpu_record import Found, GpuBench
+from creditrl.bench.gpu_record import Found, GpuBench, free
 from creditrl.measure import machine
 
 __all__ = ["SECTIONS", "Section", "failures", "run_gpu_bench"]
@@ -79,9 +78,7 @@ def run_gpu_bench(
             }
         seconds, spent = time.perf_counter() - begin, time.process_time() - cpu
         sections[section.name] = {"seconds": seconds, "cpu_seconds": spent, **found}
-        gc.collect()
-        if bench.on_gpu:
-            torch.cuda.empty_cache()
+        free(bench)
     return {
         "bench": "gpu",
         "device": _device(bench),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["NEEDS_CUDA", "Check", "Found", "GpuBench", "Table", "peak_bytes", "timed"]
+__all__ = ["NEEDS_CUDA", "Check", "Found", "GpuBench", "Table", "free", "peak_bytes", "timed"]
 
 NEEDS_CUDA = "skipped: needs CUDA"
 
@@ -84,6 +84,15 @@ class Found:
     def at_least(self, name: str, value: float, bound: float, *, goal: bool = False) -> None:
         """Check that a number is large; NaN fails."""
         self.checks.append(Check(name, value, f">= {bound:g}", value >= bound, goal))
+
+
+def free(bench: GpuBench) -> None:
+    """Give memory back that others need: those of another process see what is kept as taken."""
+    import torch
+
+    gc.collect()
+    if bench.on_gpu:
+        torch.cuda.empty_cache()
 
 
 def timed(job: Callable[[], object], device: str, rounds: int) -> float:

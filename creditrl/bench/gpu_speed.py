@@ -8,7 +8,6 @@ measured with as many episodes as a run has in an update, in micro-batches.
 
 from __future__ import annotations
 
-import gc
 import tempfile
 import time
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from creditrl.bench.gpu_models import built
-from creditrl.bench.gpu_record import NEEDS_CUDA, Found, GpuBench, Table, peak_bytes, timed
+from creditrl.bench.gpu_record import NEEDS_CUDA, Found, GpuBench, Table, free, peak_bytes, timed
 from creditrl.bench.train import NAMES, PACKAGES, WORDS, missing_sides, run_train_bench
 from creditrl.bench.train_ours import Ours, OursRows
 from creditrl.bench.train_work import JOBS, SIZES, TrainWork, tiny, write_work
@@ -108,19 +107,10 @@ def _updates(bench: GpuBench, work: TrainWork, peak: float, found: Found) -> Non
             MFU=shares[-1],
         )
         del policy, update
-        _free(bench)
+        free(bench)
     if bench.on_gpu and shares:
         name = f"update of {work.size}, MFU of the fastest way"
         found.at_least(name, max(shares), MFU, goal=True)
-
-
-def _free(bench: GpuBench) -> None:
-    """Give memory back that others need: those of another process see what is kept as taken."""
-    import torch
-
-    gc.collect()
-    if bench.on_gpu:
-        torch.cuda.empty_cache()
 
 
 def _ours(bench: GpuBench, work: TrainWork, folder: Path, peak: float, table: Table) -> None:
@@ -144,7 +134,7 @@ def _ours(bench: GpuBench, work: TrainWork, folder: Path, peak: float, table: Ta
                 MFU=share,
             )
         del do  # it holds the policy
-        _free(bench)
+        free(bench)
 
 
 def _others(bench: GpuBench, work: TrainWork, found: Found, table: Table) -> None:

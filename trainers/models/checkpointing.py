@@ -12,7 +12,14 @@ from typing import Any
 
 from creditrl.errors import ConfigError
 
-__all__ = ["checkpointed"]
+__all__ = ["blocks_of", "checkpointed"]
+
+
+def blocks_of(decoder: Any) -> list[Any]:
+    """Return a decoder's blocks, as transformers marks them; empty for other models."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return [m for m in decoder.modules() if isinstance(m, GradientCheckpointingLayer)]
 
 
 @contextmanager
@@ -28,9 +35,8 @@ def checkpointed(decoder: Any) -> Iterator[None]:
     from functools import partial
 
     from torch.utils.checkpoint import checkpoint
-    from transformers.modeling_layers import GradientCheckpointingLayer
 
-    blocks: list[Any] = [m for m in decoder.modules() if isinstance(m, GradientCheckpointingLayer)]
+    blocks = blocks_of(decoder)
     if not blocks:
         raise ConfigError(
             f"{type(decoder).__name__} has no blocks that can be checkpointed: leave "

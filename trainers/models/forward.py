@@ -20,7 +20,7 @@ from creditrl.agents.pictures import PictureReader
 from creditrl.agents.tree_scores import TreeBatch
 from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.batch import RowBatch
-from creditrl.trainers.models.checkpointing import checkpointed
+from creditrl.trainers.models.checkpointing import blocks_of, checkpointed
 from creditrl.trainers.models.prefix import (
     SharedPrefixes,
     can_share,
@@ -358,11 +358,9 @@ def _run_compiled(known: dict[type, Any], decoder: Any, ids_RL: torch.Tensor) ->
     One block takes seconds to compile, the whole decoder a minute.
     """
     import torch
-    from transformers.modeling_layers import GradientCheckpointingLayer
 
-    blocks = [m for m in decoder.modules() if isinstance(m, GradientCheckpointingLayer)]
     # A block whose ``forward`` somebody replaced stays as it is.
-    blocks = [block for block in blocks or [decoder] if "forward" not in vars(block)]
+    blocks = [block for block in blocks_of(decoder) or [decoder] if "forward" not in vars(block)]
     settings = torch._dynamo.config
     # Each adapter, with a gradient and without, is a case of the same code. Beyond the limit torch
     # goes on without compiling.

@@ -17,6 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from creditrl.trainers.models.checkpointing import blocks_of
 from creditrl.trainers.parallel.ranks import Ranks
 
 __all__ = [
@@ -237,10 +238,5 @@ def shard_like(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
 
 def _blocks(decoder: torch.nn.Module) -> list[torch.nn.Module]:
     """Return the decoder's blocks: those of transformers, else its list of layers."""
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    blocks: list[torch.nn.Module] = [
-        m for m in decoder.modules() if isinstance(m, GradientCheckpointingLayer)
-    ]
     layers = getattr(decoder, "layers", None)
-    return blocks or (list(layers) if isinstance(layers, torch.nn.ModuleList) else [])
+    return blocks_of(decoder) or (list(layers) if isinstance(layers, torch.nn.ModuleList) else [])
