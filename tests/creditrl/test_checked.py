@@ -27,7 +27,6 @@ class Numbers(Checked):
 
 
 def test_what_the_annotations_allow_is_taken():
-    Numbers()
     Numbers(0, 1e-9, 7.0, 1, 0.99, -math.inf, "released", "any")
     Numbers(tries=None, least=None, form=None)
     Numbers(length=2, turns=-1)

@@ -15,20 +15,12 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
-from programs import by_python
+from programs import by_python, ran
 
 from creditrl import __version__
 from creditrl._origin import install_command
 from creditrl.cli import COMMANDS, run
 from creditrl.errors import UnknownNameError
-
-
-def creditrl(
-    *arguments: str, stdin: str = "", cwd: Path | None = None, **env: str
-) -> subprocess.CompletedProcess[str]:
-    """Run the command line as a user does."""
-    added = {"COLUMNS": "200", **env}
-    return by_python("-m", "creditrl.cli", *arguments, stdin=stdin, cwd=cwd, env=added)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -41,12 +33,14 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return line
 
 
-@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",), ("help",)])
-def test_the_overview_names_every_command(capsys, arguments):
-    assert run(arguments) == 0
-    out = capsys.readouterr().out
-    for command in COMMANDS:
-        assert f"creditrl {command.usage}" in out
+def test_the_overview_names_every_command(capsys):
+    for arguments in ((), ("--help",), ("-h",), ("help",)):
+        assert run(arguments) == 0
+        out = capsys.readouterr().out
+        assert all(f"creditrl {command.usage}" in out for command in COMMANDS)
+    for command, one in (("data", "get NAME"), ("bench", "tasks ID")):
+        assert run([command, "--help"]) == 0
+        assert f"  creditrl {command} {one} " in capsys.readouterr().out
 
 
 def test_the_version_is_the_packages(capsys):
@@ -68,30 +62,24 @@ def test_a_warning_is_one_line(tmp_path):
     assert said.stderr == "Warning: odd thing\n"
 
 
-def test_envs_lists_what_gymnasium_knows(capsys):
+def test_envs_and_methods_list_what_is_registered(capsys):
+    from creditrl.trainers.methods import list_methods
+
     assert run(["envs"]) == 0
     out = capsys.readouterr().out
     assert "CreditRL/ALFWorld-v0" in out and "CreditRL/VisualSokoban-v0" in out
     assert "Next: creditrl play ALFWorld" in out
-
-
-def test_methods_lists_the_registry(capsys):
-    from creditrl.trainers.methods import list_methods
-
     assert run(["methods"]) == 0
     out = capsys.readouterr().out
     for info in list_methods():
         assert info.name in out and info.paper.split(",")[0] in out
 
 
-def test_check_prints_a_table_and_passes(capsys):
+def test_check_prints_a_table_and_leaves_with_1_where_a_rule_fails(capsys):
     assert run(["check", "VisualSokoban", "--rules", "registration", "state_keys"]) == 0
     out = capsys.readouterr().out
     assert "registration" in out and "state_keys" in out and "renders" not in out
     assert "2 rules hold, 0 broken" in out
-
-
-def test_check_leaves_with_1_where_a_rule_fails(capsys):
     # Nobody can push two boxes home within one turn: following the expert does not end in success.
     arguments = ["check", "VisualSokoban", "--rules", "expert_finishes", "--tier", "medium"]
     assert run([*arguments, "--max-turns", "1"]) == 1
@@ -115,12 +103,17 @@ def test_a_person_who_follows_the_hints_solves_the_level(monkeypatch, capsys):
     assert "Next: creditrl eval VisualSokoban" in out
 
 
-def test_help_costs_no_turn():
-    told = creditrl("play", "VisualSokoban", "--seed", "3", stdin="help\nhelp\ndance\nquit\n")
-    assert told.returncode == 0
-    rules = told.stdout.splitlines()[0]
-    assert told.stdout.count(rules) == 3 and told.stdout.count("help costs no turn") == 2
-    assert "Turn 2" in told.stdout and "Turn 3" not in told.stdout
+def test_help_costs_no_turn_and_play_ends_with_the_input(monkeypatch, capsys):
+    def played(words: str, *flags: str) -> str:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(words))
+        assert run(["play", "VisualSokoban", *flags]) == 0
+        return capsys.readouterr().out
+
+    out = played("help\nhelp\ndance\nquit\n", "--seed", "3")
+    assert out.count(out.splitlines()[0]) == 3 and out.count("help costs no turn") == 2
+    assert "Turn 2" in out and "Turn 3" not in out
+    out = played("dance\n", "--observation", "image")
+    assert "'dance' was not executed (unparsed)." in out and "The input ended." in out
 
 
 def test_arrow_keys_are_moves_in_a_terminal():
@@ -159,20 +152,6 @@ def test_arrow_keys_are_moves_in_a_terminal():
         os.close(terminal)
 
 
-def test_play_ends_with_the_input():
-    told = creditrl("play", "VisualSokoban", "--observation", "image", stdin="dance\n")
-    assert told.returncode == 0
-    assert "'dance' was not executed (unparsed)." in told.stdout
-    assert "The input ended." in told.stdout
-
-
-@pytest.mark.parametrize(("command", "one"), [("data", "get NAME"), ("bench", "tasks ID")])
-def test_the_help_of_a_command_with_sub_commands_lists_them(command, one, capsys):
-    assert run([command, "--help"]) == 0
-    told = capsys.readouterr().out
-    assert f"  creditrl {command} {one} " in told
-
-
 def test_play_is_interrupted_with_130():
     with subprocess.Popen(
         [sys.executable, "-m", "creditrl.cli", "play", "VisualSokoban"],
@@ -200,7 +179,6 @@ def test_play_is_interrupted_with_130():
 @pytest.mark.parametrize(
     ("command", "moment"),
     [
-        ("creditrl", "numpy"),
         ("creditrl", "rich.table"),
         ("-m creditrl", "gymnasium.envs"),
         ("-m creditrl.cli", "numpy"),
@@ -228,20 +206,24 @@ def test_an_interrupt_while_it_is_imported_is_one_line(tmp_path, command, moment
     assert (done.returncode, done.stderr) == (130, "creditrl: interrupted.\n")
 
 
-@pytest.mark.parametrize(("agent", "solved"), [("expert", 1.0), ("random", None), ("first", None)])
-def test_eval_measures_and_writes(tmp_path, capsys, monkeypatch, agent, solved):
+def test_eval_measures_writes_and_never_overwrites(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run(["eval", "VisualSokoban", "--agent", agent, "--episodes", "16"]) == 0
-    out = capsys.readouterr().out
-    path = Path("runs") / "eval" / f"VisualSokoban-{agent}-1.json"
-    assert f"Wrote {path}" in out and "Next: " in out
-    results = json.loads(path.read_text("utf-8"))
-    assert results["num_episodes"] == 16
-    assert results["env_options"]["split"] == "valid_unseen"
-    if solved is not None:
-        assert results["overall"]["success"]["value"] == solved
-    else:
-        assert results["overall"]["success"]["value"] < 1.0
+    folder = Path("runs") / "eval"
+    for agent, solved in (("expert", True), ("random", False), ("first", False)):
+        words = ["eval", "VisualSokoban", "--agent", agent, "--episodes", "8"]
+        assert run(words) == 0
+        out = capsys.readouterr().out
+        path = folder / f"VisualSokoban-{agent}-1.json"
+        assert f"Wrote {path}" in out and "Next: " in out
+        results = json.loads(path.read_text("utf-8"))
+        assert results["num_episodes"] == 8
+        assert results["env_options"]["split"] == "valid_unseen"
+        assert (results["overall"]["success"]["value"] == 1.0) == solved
+    first = path.read_bytes()
+    assert run(words) == 0 and (folder / "VisualSokoban-first-2.json").is_file()
+    capsys.readouterr()
+    assert "exists; nothing was overwritten" in refused(capsys, *words, "--out", str(path))
+    assert path.read_bytes() == first
 
 
 def test_eval_plays_all_of_a_small_split_and_names_a_damaged_file(tmp_path, capsys, monkeypatch):
@@ -262,41 +244,25 @@ def test_eval_plays_all_of_a_small_split_and_names_a_damaged_file(tmp_path, caps
     assert not Path("other.json").exists()
 
 
-def test_eval_never_overwrites(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    arguments = ["eval", "VisualSokoban", "--episodes", "2"]
-    assert run(arguments) == 0
-    first = (tmp_path / "runs/eval/VisualSokoban-random-1.json").read_bytes()
-    assert run(arguments) == 0
-    assert (tmp_path / "runs/eval/VisualSokoban-random-2.json").is_file()
-    capsys.readouterr()
-    line = refused(capsys, *arguments, "--out", "runs/eval/VisualSokoban-random-1.json")
-    assert "exists; nothing was overwritten" in line
-    assert (tmp_path / "runs/eval/VisualSokoban-random-1.json").read_bytes() == first
-
-
-def test_data_ls_counts_files(tmp_path, capsys, monkeypatch):
+def test_data_counts_files_and_names_source_licence_and_folder(tmp_path, capsys, monkeypatch):
     for name in ("ALFWORLD", "SOTOPIA", "WEBSHOP"):
         monkeypatch.setenv(f"CREDITRL_{name}_DATA", str(tmp_path))
-    monkeypatch.setenv("CREDITRL_SOKOBAN_DATA", str(tmp_path / "levels"))
+    levels = tmp_path / "levels"
+    monkeypatch.setenv("CREDITRL_SOKOBAN_DATA", str(levels))
     assert run(["data", "ls"]) == 0
     assert "(notthere)" in "".join(capsys.readouterr().out.split())  # columns break long paths
-    (tmp_path / "levels" / "hard").mkdir(parents=True)
-    (tmp_path / "levels" / "hard" / "000.txt").write_text("; 0\n#####\n#@$.#\n#####\n")
+    assert run(["data", "get", "sokoban", "--folder", str(levels)]) == 0
+    out = capsys.readouterr().out
+    assert "google-deepmind/boxoban-levels" in out and "Apache-2.0" in out
+    assert str(levels) in out and not levels.exists()
+    (levels / "hard").mkdir(parents=True)
+    (levels / "hard" / "000.txt").write_text("; 0\n#####\n#@$.#\n#####\n")
     assert run(["data", "ls"]) == 0
     out = capsys.readouterr().out
     assert "(notthere)" not in "".join(out.split()) and "22 B" in out
     assert "No environment needs a download" in out
     assert run(["data", "get", "visualsokoban"]) == 0
     assert "There now: 1 files, 22 B." in capsys.readouterr().out
-
-
-def test_data_get_names_source_licence_and_folder(tmp_path, capsys):
-    folder = tmp_path / "none"
-    assert run(["data", "get", "sokoban", "--folder", str(folder)]) == 0
-    out = capsys.readouterr().out
-    assert "google-deepmind/boxoban-levels" in out and "Apache-2.0" in out
-    assert str(folder) in out and not folder.exists()
 
 
 def test_commands_without_a_model_do_not_import_torch(tmp_path):
@@ -315,14 +281,7 @@ def test_commands_without_a_model_do_not_import_torch(tmp_path):
 
 
 def test_a_closed_pipe_ends_quietly():
-    told = subprocess.run(
-        f"'{sys.executable}' -u -m creditrl.cli envs | true",
-        shell=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    told = ran("bash", "-c", f"'{sys.executable}' -u -m creditrl.cli envs | true")
     assert "Traceback" not in told.stderr and "Broken" not in told.stderr
 
 

@@ -57,12 +57,13 @@ def test_sealing_keeps_everything_and_a_kill_doubles_nothing(store):
     assert [update for update, *_ in content(store)] == [1, 1, 2, 3]
 
 
-@pytest.mark.parametrize("sealed", [False, True])
-def test_a_resume_drops_what_came_later(store, sealed):
-    if sealed:
-        store.seal()
-    store.drop_after(1)
-    assert [update for update, *_ in content(store)] == [1, 1]
+def test_a_resume_drops_what_came_later(store):
+    for sealed in (False, True):
+        store.append(3, [episode("a", 1)], {"x": column(4)})
+        if sealed:
+            store.seal()
+        store.drop_after(1)
+        assert [update for update, *_ in content(store)] == [1, 1]
 
 
 def test_what_does_not_fit_is_refused(store):

@@ -3,8 +3,6 @@ from __future__ import annotations
 import enum
 import math
 import pickle
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field, fields
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from creditrl.config import (
@@ -41,34 +39,19 @@ class Pace(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """How turns are collected."""
-
     groups: int = 16
-    """Different tasks per update."""
     group_size: int = 8
-    """Copies of each task."""
     temperature: float = 1.0
-    """Sampling temperature."""
     mode: Literal["sync", "async", 2] = "sync"
-    """How copies step."""
     stop_at: float | None = 0.9
-    """Success that ends training; None never does."""
     resume: str | None = None
-    """Folder to go on from."""
     hidden: tuple[int, ...] = (64, 64)
-    """Layer widths."""
     window: tuple[int, str] = (1, "a")
-    """A pair."""
     names: list[str] = field(default_factory=list)
-    """Names."""
     weights: dict[str, float] = field(default_factory=dict)
-    """Weight of each part."""
     folder: Path = Path("runs")
-    """Where runs go."""
     pace: Pace = Pace.slow
-    """Pace."""
     image: bool = False
-    """Whether there are images."""
 
     def __post_init__(self) -> None:
         if self.groups < 1:
@@ -77,59 +60,40 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """Settings of a method that clips."""
-
     clip: float = 0.2
     """Clip range of the ratio."""
     gamma: float = 0.95
-    """Discount per turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strict:
     level: str
-    """No default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Env:
     id: str = "CreditRL/VisualSokoban-v0"
-    """Gymnasium id."""
     options: Any = None
-    """Options of the environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class SokobanOptions:
     tier: Literal["easy", "medium"] = "easy"
-    """Which levels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """Train a policy."""
-
     seed: int = 0
-    """Fixes everything."""
     rollout: Rollout = Rollout(groups=4)
-    """How turns are collected."""
     method: Any = None
-    """Settings of the method."""
     env: Env = Env()
-    """The environment."""
-
-
-def test_tables_fill_nested_dataclasses():
-    config = from_mapping(Train, {"seed": 3, "rollout": {"group_size": 2}}, WHERE)
-    assert config.seed == 3
-    assert config.rollout.group_size == 2
-    with pytest.raises(FrozenInstanceError):
-        config.seed = 4  # type: ignore[misc]
 
 
 def test_a_table_changes_only_the_keys_it_names():
+    config = from_mapping(Train, {"seed": 3, "rollout": {"group_size": 2}}, WHERE)
+    assert config.seed == 3 and config.rollout.group_size == 2
     # Train's own default says groups=4, Rollout's says 16: the nearer one counts.
-    assert from_mapping(Train, {"rollout": {"group_size": 2}}).rollout.groups == 4
+    assert config.rollout.groups == 4
 
 
 def test_gentle_conversions():
@@ -165,7 +129,6 @@ def test_gentle_conversions():
         ({"rollout": {"groups": True}}, "rollout.groups is True (bool); expected int."),
         ({"rollout": {"image": 1}}, "rollout.image is 1 (int); expected bool."),
         ({"rollout": {"temperature": True}}, "rollout.temperature is True (bool); expected float"),
-        ({"rollout": {"stop_at": "x"}}, "rollout.stop_at is 'x' (str); expected float."),
         ({"rollout": {"mode": "snyc"}}, "expected one of 'sync', 'async', 2. Did you mean 'sync'?"),
         ({"rollout": {"hidden": [1, "b"]}}, "rollout.hidden[1] is 'b' (str); expected int."),
         ({"rollout": {"hidden": 3}}, "rollout.hidden is 3 (int); expected a list of int."),
@@ -188,11 +151,6 @@ def test_what_does_not_fit_is_said_in_one_line(data, message):
     assert "\n" not in text and len(text) < 300
 
 
-def test_a_field_without_default_must_be_given():
-    with pytest.raises(ConfigError, match=r"missing key level: expected str"):
-        from_mapping(Strict, {}, WHERE)
-
-
 def test_round_trip_through_toml(tmp_path):
     config = Train(
         rollout=Rollout(stop_at=None, names=["a", 'b "q" \n é'], weights={"kl": math.inf}),
@@ -207,52 +165,35 @@ def test_round_trip_through_toml(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["config.toml"]  # no draft is left
 
 
-def test_none_is_left_out_where_it_is_the_default():
-    assert "resume" not in to_mapping(Rollout())
-    assert to_mapping(Rollout(stop_at=None))["stop_at"] == "None"
-
-
 @dataclass(frozen=True, slots=True)
 class Budget:
     updates: int | None = None
-    """Updates."""
     seconds: float | None = None
-    """Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budgeted:
     budget: Budget = Budget(updates=100)
-    """When to end."""
 
 
-def test_a_none_survives_a_default_that_the_parent_chose():
+def test_none_is_left_out_where_it_is_the_default():
+    assert "resume" not in to_mapping(Rollout())
+    assert to_mapping(Rollout(stop_at=None))["stop_at"] == "None"
     # Budget's own default is None, but Budgeted's is 100: leaving the None out would lose it.
     config = Budgeted(Budget(updates=None, seconds=60.0))
     assert to_mapping(config) == {"budget": {"updates": "None", "seconds": 60.0}}
     assert from_mapping(Budgeted, to_mapping(config)) == config
 
 
-def test_numpy_numbers_are_written_as_pythons(tmp_path):
-    @dataclass(frozen=True)
-    class Numbers:
-        a: float = 0.0
-        b: int = 0
-
-    out = to_mapping(Numbers(np.float32(0.5), np.int64(3)))
-    assert out == {"a": 0.5, "b": 3} and [type(v) for v in out.values()] == [float, int]
-
-
-def test_what_a_file_cannot_hold_is_named():
+def test_numpy_numbers_are_written_as_pythons_and_a_set_is_refused():
+    made = to_mapping(Rollout(groups=np.int64(3), temperature=np.float32(0.5)))
+    assert (made["groups"], made["temperature"]) == (3, 0.5)
+    assert [type(made[name]) for name in ("groups", "temperature")] == [int, float]
     with pytest.raises(ConfigError, match=r"env\.options is a set"):
         to_mapping(Train(env=Env(options={1, 2})))
 
 
-_leaf = st.one_of(
-    st.integers(-(2**62), 2**62), st.floats(allow_nan=False), st.text(), st.booleans()
-)
-
-
+@settings(max_examples=30)
 @given(
     st.builds(
         Rollout,
@@ -329,9 +270,7 @@ def test_a_recipe_stands_on_its_base_and_takes_nothing_of_another_method(tmp_pat
         "run": {"seed": 7, "threads": 1},
     }
     assert read_recipe(f"@{tmp_path / 'd.toml'}") == {**found, "env": {"id": "F"}}
-
-
-def test_two_names_of_one_environment_are_equal_to_a_base(tmp_path):
+    # Two names of one environment are equal.
     (tmp_path / "a.toml").write_text('[env]\nid = "CreditRL/ALFWorld-v0"\n[env.options]\na = 1\n')
     (tmp_path / "b.toml").write_text('base = "a.toml"\n[env]\nid = "ALFWorld"\n')
     assert read_recipe(tmp_path / "b.toml")["env"] == {"id": "ALFWorld", "options": {"a": 1}}
@@ -345,29 +284,19 @@ def test_two_names_of_one_environment_are_equal_to_a_base(tmp_path):
         ('""', "base is '': expected a name"),
         ('"here.toml"', "there is no .*here.toml: expected a file beside the recipe"),
         ('"absent"', "No recipe named 'absent'"),
+        ('"config.toml"', "the config of a run: expected a recipe"),
     ],
 )
 def test_bad_bases_are_refused(tmp_path, monkeypatch, base, match):
     folder = tmp_path / "recipes"
     folder.mkdir()
     (folder / "round.toml").write_text(f"base = {base}\n")
+    for name in ("versions.json", "config.toml"):  # a run's
+        (folder / name).touch()
     (tmp_path / "here.toml").write_text("")
     monkeypatch.chdir(tmp_path)  # the working directory is not where a base is looked for
     with pytest.raises((ConfigError, UnknownNameError), match=match):
         read_recipe(folder / "round.toml")
-
-
-def test_the_config_of_a_run_is_no_base(tmp_path):
-    (tmp_path / "versions.json").write_text("{}")
-    (tmp_path / "config.toml").write_text('[run]\nplugins = ["theirs"]\n')
-    (tmp_path / "mine.toml").write_text('base = "config.toml"\n')
-    with pytest.raises(ConfigError, match="the config of a run: expected a recipe"):
-        read_recipe(tmp_path / "mine.toml")
-
-
-def test_the_packages_own_recipes_are_read():
-    for name in known_recipes():
-        assert isinstance(read_recipe(f"@{name}"), dict)
 
 
 def test_specialised_fields_are_checked_and_defaulted():
@@ -384,18 +313,13 @@ def test_specialised_fields_are_checked_and_defaulted():
         specialise(Train, methd=Clip)
 
 
-def test_specialise_keeps_defaults_of_the_new_type():
+def test_specialise_keeps_defaults_of_the_new_type_and_travels_through_pickling():
     assert specialise(Env, id=str)().id == "CreditRL/VisualSokoban-v0"
     assert specialise(Env, options=Strict)().options is None  # Strict() cannot be made
     assert specialise(Rollout, mode=Literal["sync", "turbo"])().mode == "sync"
-    assert specialise(Train, rollout=Rollout)().rollout.groups == 4
-
-
-def test_specialised_configs_travel_through_pickling():
-    special = specialise(Train, method=Clip)
-    config = special(seed=2)
+    config = specialise(Train, method=Clip)(seed=2)
     back = pickle.loads(pickle.dumps(config))
-    assert back == config and type(back) is special
+    assert back == config and type(back) is type(config)
 
 
 def test_flags_change_fields_at_any_depth():
@@ -416,16 +340,14 @@ def test_flags_change_fields_at_any_depth():
 @dataclass(frozen=True, slots=True)
 class Policy:
     lora: Clip | None = None
-    """An optional part."""
 
 
 @dataclass(frozen=True, slots=True)
 class WithPolicy:
     policy: Policy = Policy()
-    """The policy."""
 
 
-def test_a_flag_of_an_optional_part_makes_it():
+def test_a_flag_of_an_optional_part_makes_it_or_takes_it_away():
     assert override(WithPolicy(), [], "x").policy.lora is None
     config = override(WithPolicy(), ["--policy.lora.clip", "0.5"], "x")
     assert config.policy.lora == Clip(clip=0.5)
@@ -433,12 +355,8 @@ def test_a_flag_of_an_optional_part_makes_it():
     assert override(given, ["--policy.lora.clip=0.5"], "x").policy.lora == Clip(0.5, 0.1)
     with pytest.raises(ConfigError, match="Unknown flag --policy.lora.clpi. Did you mean"):
         override(WithPolicy(), ["--policy.lora.clpi", "0.5"], "x")
-
-
-@pytest.mark.parametrize("argv", [["--policy.lora", "None"], ["--policy.lora=None"]])
-def test_a_flag_takes_an_optional_part_away(argv):
-    given = WithPolicy(Policy(Clip(gamma=0.1)))
-    assert override(given, argv, "x").policy.lora is None
+    for argv in (["--policy.lora", "None"], ["--policy.lora=None"]):
+        assert override(given, argv, "x").policy.lora is None
     with pytest.raises(ConfigError, match="Unknown flag --policy"):  # no optional part
         override(given, ["--policy", "None"], "x")
 
@@ -446,11 +364,9 @@ def test_a_flag_takes_an_optional_part_away(argv):
 @pytest.mark.parametrize(
     ("argv", "image"),
     [
-        ([], True),
         (["--rollout.no-image"], False),
         (["--rollout.image", "false"], False),
         (["--rollout.image=False"], False),
-        (["--rollout.image", "true"], True),
         (["--rollout.image", "--seed", "1"], True),
     ],
 )
@@ -460,65 +376,41 @@ def test_booleans_are_switches_or_words(argv, image):
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """A part of a method."""
-
     alpha: float = 1.0
-    """Weight."""
     novelty: bool = True
-    """Switch."""
     clip: Clip = Clip()
-    """A part of the part."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeMethod:
-    """A method whose fields lie in parts."""
-
     scores: Scores = Scores()
-    """One part."""
     clip: Clip = Clip()
-    """Another."""
 
 
 @dataclass(frozen=True, slots=True)
 class WithTree:
-    """Everything."""
-
     method: TreeMethod = TreeMethod()
-    """The method."""
     alpha_of_all: float = 0.0
-    """Not of the method."""
 
 
-@pytest.mark.parametrize(
-    ("argv", "alpha", "novelty"),
-    [
-        (["--method.alpha", "3"], 3.0, True),
+def test_parts_between_a_section_and_a_field_may_be_left_out():
+    for argv, alpha, novelty in (
         (["--method.alpha=3", "--method.no-novelty"], 3.0, False),
         (["--method.novelty", "false"], 1.0, False),
         (["--method.scores.alpha", "3"], 3.0, True),
-    ],
-)
-def test_parts_between_a_section_and_a_field_may_be_left_out(argv, alpha, novelty):
-    scores = override(WithTree(), argv, "x").method.scores
-    assert (scores.alpha, scores.novelty) == (alpha, novelty)
-
-
-@pytest.mark.parametrize("flag", ["--method.clip=0.1", "--method.no-alpha", "--alpha=1"])
-def test_what_could_be_meant_of_two_fields_is_refused(flag):
+    ):
+        scores = override(WithTree(), argv, "x").method.scores
+        assert (scores.alpha, scores.novelty) == (alpha, novelty)
     # Two parts have a field "clip"; a number is no switch; outside a section nothing is left out.
-    with pytest.raises(ConfigError):
-        override(WithTree(), [flag], "x")
+    for flag in ("--method.clip=0.1", "--method.no-alpha", "--alpha=1"):
+        with pytest.raises(ConfigError):
+            override(WithTree(), [flag], "x")
 
 
 @pytest.mark.parametrize("utf8", [False, True])
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (
-            ["--rollout.gruops", "4"],
-            "Unknown flag --rollout.gruops. Did you mean '--rollout.groups'?",
-        ),
         (["--group-size", "4"], "Unknown flag --group-size. Did you mean '--rollout.group-size'?"),
         (["--rollout.groups", "four"], "--rollout.groups: expected a whole number, found 'four'."),
         (["--rollout.mode", "turbo"], "invalid choice 'turbo' for argument '--rollout.mode'"),
@@ -570,14 +462,10 @@ def test_a_suggestion_stays_in_the_section_that_was_meant():
             override(Both(), [flag, "1"], "x")
 
 
-def test_the_help_of_each_flag_can_be_read():
-    found = flag_helps(Train(), "x")
-    assert found["rollout.groups"].values == "INT"
-    assert found["rollout.groups"].default == str(Train().rollout.groups)
-
-
 @pytest.mark.parametrize("utf8", [False, True])
-def test_help_joins_lines_has_no_docstring_markup_and_keeps_its_frame(utf8, capsys, monkeypatch):
+def test_help_shows_docstrings_without_markup_and_present_values_in_a_frame(
+    utf8, capsys, monkeypatch
+):
     @dataclass(frozen=True)
     class Marked:
         depth: int = 1
@@ -586,22 +474,15 @@ def test_help_joins_lines_has_no_docstring_markup_and_keeps_its_frame(utf8, caps
 
     monkeypatch.setattr("tyro._fmtlib._FORCE_UTF8_BOXES", utf8, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit):
-        override(Marked(), ["--help"], "x")
-    out = capsys.readouterr().out
-    assert "Blocks of small; see TurnTable." in out
-    assert len({len(line) for line in out.splitlines()[2:] if line}) == 1
-
-
-def test_help_shows_docstrings_and_present_values(capsys):
-    special = specialise(Train, method=Clip)
     with pytest.raises(SystemExit) as caught:
-        override(special(seed=5), ["--help"], "creditrl train @quickstart")
+        override(Marked(5), ["--help"], "creditrl train @quickstart")
     assert caught.value.code == 0
-    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "--method.clip FLOAT Clip range of the ratio. (default: 0.2)" in text
-    assert "Fixes everything. (default: 5)" in text
-    assert "creditrl train @quickstart" in text
+    out = capsys.readouterr().out
+    assert "creditrl train @quickstart" in out and "--depth INT" in out
+    assert "Blocks of small; see TurnTable. (default: 5)" in out
+    assert len({len(line) for line in out.splitlines()[2:] if line}) == 1
+    helps = flag_helps(Marked(5), "x")
+    assert (helps["depth"].values, helps["depth"].default) == ("INT", "5")
 
 
 def test_hash_names_the_values():
@@ -609,25 +490,8 @@ def test_hash_names_the_values():
     assert config_hash(Clip()) == "637caa2afd3f"
     assert config_hash(Clip(clip=1)) == config_hash(Clip(clip=1.0)) != config_hash(Clip())
     assert config_hash(specialise(Train, method=Clip)()) != config_hash(Train())
-
-
-def test_hash_is_equal_in_every_process(tmp_path):
-    code = (
-        "import dataclasses; from creditrl.config import config_hash\n"
-        "@dataclasses.dataclass\nclass C:\n    d: dict\n"
-        "print(config_hash(C({'b': 1, 'a': {'y': 2.5, 'x': 's'}})))"
-    )
-    shown = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": seed, "PATH": ""},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("0", "77")
-    }
-    assert len(shown) == 1
+    one, other = (Env(options=o) for o in ({"b": 1, "a": {"y": 2.5}}, {"a": {"y": 2.5}, "b": 1}))
+    assert config_hash(one) == config_hash(other)
 
 
 def test_mapping_and_sequence_hints_are_understood():
@@ -636,6 +500,5 @@ def test_mapping_and_sequence_hints_are_understood():
         table: Mapping[str, int] = field(default_factory=dict)
         items: Sequence[int] = ()
 
-    globals()["Mapping"], globals()["Sequence"] = Mapping, Sequence
     loose = from_mapping(Loose, {"table": {"a": 1}, "items": [1, 2]})
     assert loose.table == {"a": 1} and loose.items == (1, 2)

@@ -108,7 +108,7 @@ def content(home: Path) -> dict[str, bytes]:
     return {name: raw for name, raw in files_of(home).items() if name.startswith("json_2.1.1/")}
 
 
-def test_get_brings_games_that_can_be_played(release, home, web, capsys):
+def test_get_brings_games_that_can_be_played_once(release, home, web, capsys):
     get(home)
     out = capsys.readouterr().out
     assert content(home) == release
@@ -121,12 +121,7 @@ def test_get_brings_games_that_can_be_played(release, home, web, capsys):
     assert f"Next: creditrl play ALFWorld --data official --data-dir {home}" in out
     tasks = OfficialGames("valid_seen", data_dir=home, annotation=0)
     assert len(tasks) == 2 and tasks[1].data.load().goal_text == "Put mug 1 away"
-
-
-def test_the_second_time_nothing_is_fetched(release, home, web, capsys):
-    get(home)
     web.requests.clear()
-    capsys.readouterr()
     get(home)
     out = capsys.readouterr().out
     assert web.requests == [] and "json_2.1.1_json.zip: all 8 files are there." in out
@@ -244,7 +239,7 @@ def test_another_file_than_the_releases_is_refused(release, home, web, capsys, t
     assert content(home) == release
 
 
-def test_an_unknown_checksum_is_that_of_the_first_download(release, home, web, capsys, monkeypatch):
+def test_an_unknown_checksum_is_that_of_the_first_download(release, home, web, capsys):
     get(home)
     (home / next(name for name in release if name.endswith(".tw-pddl"))).unlink()
     first = hashlib.sha256(web.files[GAMES]).hexdigest()
@@ -265,12 +260,6 @@ def test_a_truncated_archive_is_named_and_fetched_anew(release, home, web, capsy
     assert content(home) == release
 
 
-def test_a_mirror_is_asked_below_its_own_address(release, home, web, capsys):
-    web.files.update({f"/mirror{path}": raw for path, raw in list(web.files.items())})
-    get(home, "--base-url", f"{web.url}/mirror/")
-    assert [path for path, _ in web.requests] == [f"/mirror{JSON}", f"/mirror{GAMES}"]
-
-
 def test_archives_from_a_folder_need_no_network(release, home, web, capsys, tmp_path):
     zips = tmp_path / "zips"
     zips.mkdir()
@@ -285,20 +274,17 @@ def test_archives_from_a_folder_need_no_network(release, home, web, capsys, tmp_
     assert len(os.listdir(zips)) == 2
 
 
-def test_an_incomplete_release_says_so(release, home, web, capsys, monkeypatch):
-    offer(web, monkeypatch, full={**SIZES, "train": 3553})
-    get(home)
-    out = capsys.readouterr().out
-    assert "A full release has 3,553 train, 2 valid_seen, 1 valid_unseen." in out
-
-
-def test_ls_says_how_many_of_how_many(release, home, web, capsys):
+def test_ls_and_get_say_how_many_of_how_many(release, home, web, capsys, monkeypatch):
     # By its short name, so that no column of the table is broken.
     assert run(["data", "ls", "--folder", home.name]) == 0
     out = capsys.readouterr().out
     assert "ALFWorld" in out and "(not there)" in out and " of 3,553 games" not in out
-    get(home)
-    capsys.readouterr()
+    offer(web, monkeypatch, full={**SIZES, "train": 3553})
+    web.files.update({f"/mirror{path}": raw for path, raw in list(web.files.items())})
+    get(home, "--base-url", f"{web.url}/mirror/")
+    assert [path for path, _ in web.requests] == [f"/mirror{JSON}", f"/mirror{GAMES}"]
+    out = capsys.readouterr().out
+    assert "A full release has 3,553 train, 2 valid_seen, 1 valid_unseen." in out
     assert run(["data", "ls", "--folder", home.name]) == 0
     out = capsys.readouterr().out
     assert (
@@ -307,15 +293,6 @@ def test_ls_says_how_many_of_how_many(release, home, web, capsys):
     )
     (row,) = (line for line in out.splitlines() if line.strip().startswith("ALFWorld  "))
     assert " 16 " in row  # two files of each game
-
-
-def test_the_table_names_the_releases_of_upstreams_tool():
-    assert list(GAMES_DATA.releases) == ["0.4.0", "0.4.2", "0.2.2"]
-    for archives in GAMES_DATA.releases.values():
-        assert [a.name.rpartition("_")[2] for a in archives] == ["json.zip", "tw-pddl.zip"]
-        for archive in archives:
-            assert archive.size is not None and 30e6 < archive.size < 80e6
-            assert archive.sha256 is None or len(bytes.fromhex(archive.sha256)) == 32
 
 
 # Releases of plain files.
@@ -370,28 +347,25 @@ def test_plain_files_go_to_their_places_and_nothing_else_is_left(shop, home, web
     assert " 3 " in row and " 33 B" in row
 
 
-def test_a_cut_plain_file_is_fetched_and_another_is_left_alone(shop, home, web, capsys):
+def test_a_cut_plain_file_is_fetched_and_another_or_a_packed_one_is_left_alone(
+    shop, home, web, capsys
+):
+    home.mkdir()
+    packed = home / "items_shuffle_1000.json.xz"
+    packed.write_bytes(b"packed")
     get_shop(home)
+    assert f"items_shuffle_1000.json: is there as {packed.name}." in capsys.readouterr().out
+    assert [path for path, _ in web.requests] == ["/download/1", "/download/2"]
+    packed.unlink()
     (home / "items_shuffle_1000.json").write_bytes(b'[{"asin": "B')
     (home / "items_human_ins.json").write_bytes(b'{"mine": []}')
     (home / "splits/eto_train_indices.json").write_bytes(b"")
-    capsys.readouterr()
     get_shop(home)
     kept = "items_human_ins.json: differs from the release's and is left alone; --force replaces it"
     assert kept in capsys.readouterr().out
     assert files_of(home) == {**shop, "items_human_ins.json": b'{"mine": []}'}
     get_shop(home, "--force")
     assert files_of(home) == shop
-
-
-def test_a_packed_plain_file_is_there_too(shop, home, web, capsys):
-    home.mkdir()
-    (home / "items_shuffle_1000.json.xz").write_bytes(b"packed")
-    get_shop(home)
-    assert "items_shuffle_1000.json: is there as items_shuffle_1000.json.xz." in (
-        capsys.readouterr().out
-    )
-    assert [path for path, _ in web.requests] == ["/download/1", "/download/2"]
 
 
 def test_plain_files_from_a_mirror_or_a_folder(shop, home, web, capsys, tmp_path):
@@ -432,16 +406,17 @@ def test_another_plain_file_than_the_releases_is_refused(shop, home, web, capsys
     assert (home / "items_shuffle_1000.json").read_bytes() == raw[:-2] + b" ]"
 
 
-def test_the_table_names_webshops_files():
+def test_the_tables_name_what_upstreams_tools_fetch():
+    assert list(GAMES_DATA.releases) == ["0.4.0", "0.4.2", "0.2.2"]
+    archives = [archive for some in GAMES_DATA.releases.values() for archive in some]
+    assert [a.name.rpartition("_")[2] for a in archives] == ["json.zip", "tw-pddl.zip"] * 3
+    assert all(archive.size is not None and 30e6 < archive.size < 80e6 for archive in archives)
     assert list(SHOP_DATA.releases) == ["small", "full", "splits"]
     files = {file.path: file for some in SHOP_DATA.releases.values() for file in some}
-    assert len(files) == 11
-    for file in files.values():
-        assert isinstance(file, PlainFile) and len(bytes.fromhex(file.sha256)) == 32
-        assert file.url.startswith(
-            ("https://drive.usercontent.google.com/", "https://raw.githubusercontent.com/")
-        )
     assert {path for path in files if path.startswith("splits/")} == set(LISTS.values())
+    hosts = ("https://drive.usercontent.google.com/", "https://raw.githubusercontent.com/")
+    for file in files.values():
+        assert len(bytes.fromhex(file.sha256)) == 32 and file.url.startswith(hosts)
 
 
 def test_the_real_files_are_those_of_the_table(test_data):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -26,12 +25,6 @@ QUICK = ("--compare.no-clone-same-time", "--eval.no-greedy", "--budget.updates=1
 
 def train(*flags: str) -> int:
     return run(["train", "@quickstart", *SMALL, *flags])
-
-
-def in_a_process(*flags: str) -> subprocess.Popen[bytes]:
-    words = [sys.executable, "-m", "creditrl.cli", "train", "@quickstart", *SMALL, *flags]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
 
 
 @pytest.fixture(scope="module")
@@ -83,15 +76,6 @@ def test_a_whole_run_leaves_what_the_readme_says(tmp_path, capsys):
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
 
 
-def test_of_a_flag_given_twice_the_last_counts(tmp_path, capsys):
-    folder = tmp_path / "run"
-    assert train(f"--run.folder={folder}", *QUICK, "--method.name=grpo", "--method.name=ppo") == 0
-    assert "critic/loss" in rows_of(folder, "train")[0]
-    # A method without groups plays as many tasks, each once.
-    episodes = list(TrajectoryStore(folder / "trajectories").read())
-    assert len({t.task.id for t in episodes}) == len({t.group for t in episodes}) == 8
-
-
 def test_cloning_as_the_method_itself_is_cloning_before_another(quick, tmp_path):
     # Same demonstrations, batches and optimizer; the rollouts' temperature has no part in it.
     second = tmp_path / "second"
@@ -104,20 +88,32 @@ def test_cloning_as_the_method_itself_is_cloning_before_another(quick, tmp_path)
         assert now["loss"] == pytest.approx(before["loss"], rel=1e-5)
 
 
-def test_without_demonstrations_there_is_no_cloning_and_no_comparison(tmp_path, capsys):
+def test_without_demonstrations_nothing_is_cloned_and_of_a_flag_given_twice_the_last_counts(
+    tmp_path, capsys
+):
     folder = tmp_path / "run"
-    assert train(f"--run.folder={folder}", "--clone.episodes=0", "--budget.updates=1") == 0
+    flags = ("--clone.episodes=0", "--budget.updates=1", "--method.name=grpo", "--method.name=ppo")
+    assert train(f"--run.folder={folder}", *flags) == 0
     out = capsys.readouterr().out
     assert "after" in out and "cloned" not in out
     assert not rows_of(folder, "clone") and not (folder / "clone_same_time.log").exists()
+    assert "critic/loss" in rows_of(folder)[0]
+    # A method without groups plays as many tasks, each once.
+    episodes = list(TrajectoryStore(folder / "trajectories").read())
+    assert len({t.task.id for t in episodes}) == len({t.group for t in episodes}) == 8
 
 
-def test_help_shows_what_is_changed_first_with_the_recipes_values(capsys):
+def test_help_shows_what_is_changed_first_and_help_all_the_methods_own_flags(capsys):
     assert run(["train", "@quickstart", "--optim.lr", "0.25", "--help"]) == 0
     out = capsys.readouterr().out
     assert "--optim.lr FLOAT" in out and "[0.25]" in out and "[gigpo]" in out
     assert 18 <= len(re.findall(r"^  --\w+\.", out, re.M)) <= 22
     assert "--optim.weight-decay" not in out and "--help-all` lists all" in out
+    with pytest.raises(SystemExit) as end:
+        run(["train", "@quickstart", "--method.name", "grpo", "--help-all"])
+    assert end.value.code == 0
+    out = capsys.readouterr().out
+    assert "--method.divide-by-std" in out and "--env.options.tier" in out
 
 
 def test_help_without_a_recipe_lists_the_recipes_with_a_line_each(capsys):
@@ -126,14 +122,6 @@ def test_help_without_a_recipe_lists_the_recipes_with_a_line_each(capsys):
     for name in known_recipes():
         (line,) = [line for line in lines if line.split()[:1] == [f"@{name}"]]
         assert len(line.split()) > 3 and len(line) <= 100
-
-
-def test_help_all_names_the_methods_own_flags(capsys):
-    with pytest.raises(SystemExit) as end:
-        run(["train", "@quickstart", "--method.name", "grpo", "--help-all"])
-    assert end.value.code == 0
-    out = capsys.readouterr().out
-    assert "--method.divide-by-std" in out and "--env.options.tier" in out
 
 
 def test_a_run_ended_while_it_cloned_begins_anew(quick, copied):
@@ -180,35 +168,6 @@ def test_what_is_held_out_is_never_cloned_and_its_loss_is_told(phase, tmp_path, 
     assert told[24] < told[1]
 
 
-@pytest.mark.slow
-def test_a_finished_run_goes_on_with_a_longer_budget_and_no_other_change(tmp_path, capsys):
-    whole, longer = tmp_path / "whole", tmp_path / "longer"
-    assert train(f"--run.folder={whole}", *QUICK, "--budget.updates=3") == 0
-    assert train(f"--run.folder={longer}", *QUICK, "--budget.updates=2") == 0
-    resume = ["train", f"--run.folder={longer}", "--run.resume", "--budget.updates=3"]
-    capsys.readouterr()
-    assert run([*resume, "--rollout.group-size=2"]) == 2
-    assert "what is trained" in capsys.readouterr().err
-    # How it is stored and looked at may change.
-    assert run([*resume, "--run.checkpoint-every=1", "--eval.levels=4"]) == 0
-    assert [row["update"] for row in rows_of(longer, "train")] == [1, 2, 3]
-    for found, expected in zip(rows_of(longer, "train"), rows_of(whole, "train"), strict=True):
-        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4, abs=1e-6)
-    stores = [TrajectoryStore(folder / "trajectories") for folder in (whole, longer)]
-    first, second = ([(t.id, t.turns) for t in store.read()] for store in stores)
-    assert [name for name, _ in first] == [name for name, _ in second] and len(first) == 24
-    assert [[turn.action for turn in turns] for _, turns in first] == [
-        [turn.action for turn in turns] for _, turns in second
-    ]
-    # Once more: nothing is left to do. From an earlier checkpoint: update 3 is done again. Neither
-    # is counted twice.
-    for lost in ("none", "update_000003"):
-        shutil.rmtree(longer / "checkpoints" / lost, ignore_errors=True)
-        assert run(resume) == 0
-        assert [row["update"] for row in rows_of(longer, "train")] == [1, 2, 3]
-        assert len(list(TrajectoryStore(longer / "trajectories").read())) == 24
-
-
 def test_with_lora_the_reference_is_the_cloned_policy_and_the_next_command_works(tmp_path, capsys):
     folder = tmp_path / "run"
     flags = (
@@ -253,23 +212,47 @@ def test_conversations_and_workers_train_as_well(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_to_the_same_next_updates(tmp_path):
+def test_a_killed_run_goes_on_to_the_same_next_updates(tmp_path, capsys):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     flags = [*QUICK, "--run.checkpoint-every=2"]
     assert train(f"--run.folder={whole}", *flags, "--budget.updates=12") == 0
     # As long as it takes to be killed in the middle: 400 updates are several seconds.
-    process = in_a_process(f"--run.folder={killed}", *flags, "--budget.updates=400")
+    words = [*SMALL, *flags, f"--run.folder={killed}", "--budget.updates=400"]
+    words = [sys.executable, "-m", "creditrl.cli", "train", "@quickstart", *words]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for((killed / "checkpoints" / "update_000004").is_dir, process)
     process.kill()
     process.wait()
     assert rows_of(killed)[-1]["update"] < 400
-    assert run(["train", f"--run.folder={killed}", "--run.resume", "--budget.updates=12"]) == 0
+    resume = ["train", f"--run.folder={killed}", "--run.resume", "--budget.updates=12"]
+    assert run([*resume, "--rollout.group-size=2"]) == 2
+    assert "what is trained" in capsys.readouterr().err
+    # How it is stored and looked at may change.
+    assert run([*resume, "--run.checkpoint-every=1", "--eval.levels=4"]) == 0
     expected, found = ({row["update"]: row for row in rows_of(f)} for f in (whole, killed))
     # A run that was killed beyond update 12 had nothing left to do; its updates are there.
     assert set(expected) <= set(found)
     for update, row in expected.items():
         for key in ("success", "return", "loss", "grad_norm", "environment_turns"):
             assert found[update][key] == pytest.approx(row[key], rel=1e-4, abs=1e-6), (update, key)
+    stores = (TrajectoryStore(folder / "trajectories") for folder in (whole, killed))
+    first, second = (
+        [(t.id, [turn.action for turn in t.turns]) for t in store.read(range(1, 13))]
+        for store in stores
+    )
+    assert first == second and len(first) == 12 * 8
+
+
+@pytest.mark.slow
+def test_a_finished_run_goes_on_with_a_longer_budget_and_counts_nothing_twice(copied):
+    # Once more: nothing is left to do. From an earlier checkpoint: an update is done again.
+    resume = ["train", f"--run.folder={copied}", "--run.resume", "--budget.updates=3"]
+    for lost in ("none", "none", "update_000003"):
+        shutil.rmtree(copied / "checkpoints" / lost, ignore_errors=True)
+        assert run([*resume, "--run.checkpoint-every=1"]) == 0
+        assert [row["update"] for row in rows_of(copied)] == [1, 2, 3]
+        episodes = list(TrajectoryStore(copied / "trajectories").read())
+        assert len(episodes) == len({t.id for t in episodes}) == 24
 
 
 def test_an_interrupted_run_says_how_it_goes_on(tmp_path, monkeypatch, capsys):
@@ -286,13 +269,20 @@ def test_an_interrupted_run_says_how_it_goes_on(tmp_path, monkeypatch, capsys):
     assert run(shlex.split(line.partition(": creditrl ")[2])) == 0
 
 
-@pytest.mark.skipif(
-    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2,
-    reason="only Linux ends a child with its parent; on one core the comparison comes afterwards",
-)
-def test_a_killed_run_takes_its_comparison_along(tmp_path):
-    folder = tmp_path / "run"
-    process = in_a_process("--budget.seconds=120", f"--run.folder={folder}")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+def test_a_killed_run_takes_its_comparison_along(quick, tmp_path):
+    code = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from creditrl.config import read_toml\n"
+        "from creditrl.trainers.after.clone_baseline import CloneBaseline\n"
+        "from creditrl.trainers.config import resolve\n"
+        "config = resolve(read_toml(sys.argv[1]), [], 'the run', 'test')\n"
+        "CloneBaseline(config, Path(sys.argv[2]), 120.0)\n"
+        "time.sleep(600)\n"
+    )
+    words = [sys.executable, "-c", code, str(quick / "config.toml"), str(tmp_path / "rival")]
+    process = subprocess.Popen(words)
     try:
         rivals = wait_for(psutil.Process(process.pid).children, process)
     finally:
@@ -301,15 +291,12 @@ def test_a_killed_run_takes_its_comparison_along(tmp_path):
     assert all_end([rival.pid for rival in rivals], seconds=10)
 
 
-def test_an_unknown_key_in_a_recipe_names_file_and_nearest_key(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.toml").write_text("[rollout]\ngruops = 3\n[budget]\nupdates = 1\n")
-    assert run(["train", "@mine.toml"]) == 2
+def test_an_unknown_key_in_a_recipe_names_file_and_nearest_key(tmp_path, capsys):
+    mine = tmp_path / "mine.toml"
+    mine.write_text("[rollout]\ngruops = 3\n[budget]\nupdates = 1\n")
+    assert run(["train", f"@{mine}"]) == 2
     error = capsys.readouterr().err
     assert "mine.toml" in error and "rollout.gruops" in error and "'groups'" in error
-    (tmp_path / "torn.toml").write_text("[rollout\n")
-    assert run(["train", "@torn.toml"]) == 2
-    assert "torn.toml" in capsys.readouterr().err
 
 
 def test_a_checkpoint_of_another_version_is_refused_untouched(copied, capsys):
