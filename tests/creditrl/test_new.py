@@ -27,35 +27,27 @@ def installed(package: Path, target: Path, *options: str) -> Path:
     return target
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    made = tmp_path_factory.mktemp("new")
-    python(made, "creditrl.cli", "new", "env", "my-stairs")
-    python(made, "creditrl.cli", "new", "method", "winners", "--folder", "mine/winners")
-    return made
-
-
 @pytest.mark.slow
-def test_installed_it_needs_no_plugin(folder, tmp_path):
-    site = installed(folder / "my-stairs", tmp_path / "env")
-    recipe = f"@{folder / 'my-stairs' / 'my_stairs.toml'}"
-    words = ["train", recipe, "--budget.updates", "2", "--run.folder", str(tmp_path / "run")]
-    assert "after grpo" in python(tmp_path, "creditrl.cli", *words, path=site)
-    site = installed(folder / "mine" / "winners", tmp_path / "method")
+def test_installed_it_needs_no_plugin(tmp_path):
+    python(tmp_path, "creditrl.cli", "new", "method", "winners", "--folder", "mine/winners")
+    site = installed(tmp_path / "mine" / "winners", tmp_path / "method")
     assert "winners" in python(tmp_path, "creditrl.cli", "methods", path=site)
 
 
 @pytest.mark.slow
 def test_an_editable_package_is_found_beside_its_folder(tmp_path):
-    python(tmp_path, "creditrl.cli", "new", "env", "my_stairs")
-    site = installed(tmp_path / "my_stairs", tmp_path / "site", "--editable")
+    python(tmp_path, "creditrl.cli", "new", "env", "my-stairs")
+    site = installed(tmp_path / "my-stairs", tmp_path / "site", "--editable")
+    recipe = f"@{tmp_path / 'my-stairs' / 'my_stairs.toml'}"
+    words = ["train", recipe, "--budget.updates", "2", "--run.folder", "run"]
     made = (
         f"import site; site.addsitedir({str(site)!r})\n"
+        f"from creditrl.cli import run; assert run({words}) == 0\n"
         "import gymnasium as gym\n"
         "print(gym.make('my_stairs:Mine/MyStairs-v0').reset(seed=0)[0])"
     )
     done = by_python("-c", made, cwd=tmp_path)
-    assert "step 0" in done.stdout, done.stderr
+    assert "after grpo" in done.stdout and "step 0" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(

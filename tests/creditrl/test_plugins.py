@@ -9,12 +9,12 @@ import shutil
 import subprocess
 import sys
 import urllib.request
-from functools import partial
 from pathlib import Path
 
 import pytest
 from programs import by_python, ran
 
+from creditrl.cli import run
 from creditrl.errors import ConfigError
 from creditrl.plugins import take_plugins
 
@@ -27,9 +27,8 @@ TINY = (
     "--clone.episodes 8 --clone.updates 4 --rollout.groups 2 --rollout.group-size 4"
     " --policy.small.layers 1 --policy.small.hidden 16 --policy.small.heads 2"
     " --policy.tokenizer-episodes 16 --budget.updates 1 --eval.levels 4 --eval.no-greedy"
-    " --env.options.min-optimal-moves 1 --env.options.max-optimal-moves 2"
+    " --run.trajectories-every 1"
 )
-"""One update of next to nothing."""
 
 
 def code(page: str) -> str:
@@ -67,17 +66,14 @@ def test_a_module_is_found_in_the_working_directory(folder):
 
 
 def test_an_environment_of_ones_own_is_listed_and_suggested(folder):
-    told = creditrl(folder, "creditrl envs --plugin stairs.py")
-    assert re.search(r"Mine/Stairs-v0 +Mine/Stairs-v0 +Four steps, firm or loose\.", told)
     (folder / "broken.py").write_text(
         "from creditrl.envs.record import Environment\n"
         "from creditrl.envs.register import register_environment\n"
         "register_environment(Environment('Mine/Broken-v0', 'nowhere:Env', 'nowhere:Envs'))\n"
     )
-    told = creditrl(folder, "creditrl envs --plugin broken.py")
+    told = creditrl(folder, "creditrl envs --plugin stairs.py --plugin broken.py")
+    assert re.search(r"Mine/Stairs-v0 +Mine/Stairs-v0 +Four steps, firm or loose\.", told)
     assert "Mine/Broken-v0 is registered, but nowhere cannot be imported" in " ".join(told.split())
-    told = creditrl(folder, "creditrl methods --plugin winners_only.py")
-    assert "winners_only" in told
     told = creditrl(folder, "creditrl play stairs.py:Mine/Stars-v0", code=2)
     assert "Did you mean 'Mine/Stairs-v0'?" in told
     assert "CreditRL/WebShop-v0, Mine/Stairs-v0. One of your own" in told
@@ -99,27 +95,19 @@ def test_the_words_in_the_record_of_the_guide_reach_its_prompts(folder):
 
 
 @pytest.mark.slow
-def test_a_runs_plugin_is_somebodys_code_until_it_is_named(folder):
-    creditrl(
-        folder,
-        "creditrl train @small --env.id stairs.py:Mine/Stairs-v0 --run.folder runs/two"
-        " --budget.updates 1 --run.trajectories-every 1 --method.name winners_only"
-        " --plugin winners_only.py",
-    )
-    told = creditrl(folder, "creditrl credit runs/two --method grpo", code=2)
-    assert "--plugin stairs.py --plugin winners_only.py" in told and "SHA-256" in told
-    creditrl(folder, "creditrl credit runs/two --method winners_only,grpo --trust")
-
-
-@pytest.mark.slow
 def test_a_method_of_ones_own_is_swept_and_its_credit_measured(folder):
     plugin = "--plugin winners_only.py"
     told = creditrl(
         folder,
         "creditrl sweep @small --env.id stairs.py:Mine/Stairs-v0 --method.name winners_only"
-        f" --method.scale 0.5,1 --budget.updates 1 --workers 1 --folder winners {plugin}",
+        f" --method.scale 0.5,1 {TINY} --workers 1 --folder winners {plugin}",
     )
     assert "2 runs" in told and "failed" not in told
+    # A run's plugin is somebody's code until it is named.
+    own = "winners/scale=1-seed=0"
+    told = creditrl(folder, f"creditrl credit {own} --method grpo", code=2)
+    assert "--plugin stairs.py --plugin winners_only.py" in told and "SHA-256" in told
+    creditrl(folder, f"creditrl credit {own} --method winners_only,grpo --trust")
     told = creditrl(
         folder,
         "creditrl bench credit --tiny --envs VisualSokoban --methods winners_only --out truth"
@@ -171,28 +159,20 @@ def test_installed_packages_bring_methods_and_environments(folder, tmp_path, mon
 PAGES = "-c 'from creditrl.docs.pages import build_pages; print(*build_pages({}).pages)'"
 
 
-@pytest.fixture
-def tree(tmp_path) -> Path:
-    """Copy of the tree, to add to."""
-    made = tmp_path / "tree"
+@pytest.mark.slow
+def test_a_folder_in_envs_is_an_environment_and_a_file_in_methods_a_method(tmp_path):
+    tree = tmp_path / "tree"
     for name in ("creditrl", "envs", "wrappers", "agents", "trainers", "tests"):
         ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, made / name, symlinks=True, ignore=ignore)
+        shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=ignore)
     for name in ("pyproject.toml", "README.md"):
-        shutil.copy(ROOT / name, made)
-    return made
+        shutil.copy(ROOT / name, tree)
 
+    def told(line: str) -> str:
+        done = ran(sys.executable, *shlex.split(line), cwd=tree)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
 
-def python(tree: Path, line: str) -> str:
-    """Run Python in a copy of the tree, and return what it prints."""
-    words = [sys.executable, *shlex.split(line)]
-    done = ran(*words, cwd=tree)
-    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-@pytest.mark.slow
-def test_a_folder_in_envs_is_an_environment(tree):
     own = tree / "envs/stairs"
     own.mkdir()
     env = code(ENVIRONMENT).partition("gym.register")[0]
@@ -204,27 +184,18 @@ def test_a_folder_in_envs_is_an_environment(tree):
         f"ENVIRONMENT = Environment('CreditRL/Stairs-v0', '{place}:StairsEnv',"
         f" '{place}:StairsVectorEnv', 'Climb.')\n"
     )
-    assert "Stairs" in python(tree, "-m creditrl envs")
-    assert "0 broken" in python(tree, "-m creditrl check Stairs")
-    python(tree, "-m creditrl train @small --env.id Stairs --run.folder run --budget.updates 1")
-    assert "environments/Stairs.md" in python(tree, PAGES).split()
-    found = python(tree, f"{COLLECT} -k Stairs tests/envs/test_each_task.py")
-    assert "test_each_task.py::" in found
-
-
-@pytest.mark.slow
-def test_a_file_in_trainers_methods_is_a_method(tree):
     (tree / "trainers/methods/winners_only.py").write_text(code(METHOD))
-    told = partial(python, tree)
+    assert "Stairs" in told("-m creditrl envs")
+    assert "0 broken" in told("-m creditrl check Stairs")
     assert "winners_only" in told("-m creditrl methods")
-    told(
-        f"-m creditrl train @winners_only_small --run.folder run --run.trajectories-every 1 {TINY}"
-    )
+    told(f"-m creditrl train @winners_only_small --env.id Stairs --run.folder run {TINY}")
     told("-m creditrl credit run --method winners_only,grpo")
-    assert "methods/winners_only.md" in told(PAGES).split()
+    pages = told(PAGES).split()
+    assert {"environments/Stairs.md", "methods/winners_only.md"} <= set(pages)
     tests = ("test_loop.py", "test_credit_properties.py", "test_small_recipes.py")
     places = " ".join(f"tests/trainers/{name}" for name in tests)
-    found = told(f"{COLLECT} -k winners_only {places}")
+    found = told(f"{COLLECT} -k 'Stairs or winners_only' tests/envs/test_each_task.py {places}")
+    assert re.search(r"test_each_task.py::.*Stairs", found), found
     assert all(re.search(rf"{name}::.*winners_only", found) for name in tests), found
 
 
@@ -235,14 +206,16 @@ def test_plugin_flags_are_taken_out_wherever_they_stand():
         take_plugins(["ID", "--plugin", "--seed"])
 
 
-def test_a_recorded_command_imports_nothing_that_is_not_named_again(tmp_path):
+def test_a_recorded_command_imports_nothing_that_is_not_named_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "evil.py").write_text("open('ran', 'w')\n")
     suite = {"argv": ["evil.py:X", "--agent", "random", "--suite", "standard"]}
     (tmp_path / "suite.json").write_text(json.dumps(suite))
-    told = creditrl(tmp_path, f"creditrl eval --resume {tmp_path}", code=2)
+    assert run(["eval", "--resume", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
     assert "names 'evil.py', which is code" in told and "--plugin evil.py" in told
     listing = {"env_id": "evil.py:X", "split": "train", "options": {}, "seed": 0}
     lists = {"name": "s", "description": "", "listings": [{**listing, "tasks": [], "hashes": []}]}
     (tmp_path / "mine.json").write_text(json.dumps(lists))
-    creditrl(tmp_path, "creditrl eval --suite mine.json --agent random", code=2)
+    assert run(["eval", "--suite", "mine.json", "--agent", "random"]) == 2
     assert not (tmp_path / "ran").exists()

@@ -192,9 +192,6 @@ def test_bad_input_is_one_clear_line(tmp_path, capsys):
         told = capsys.readouterr()
         assert told.err.count("\n") == 1 and expected in told.err, (arguments, told.err)
         assert told.out == ""
-
-
-def test_the_schema_is_printed_and_is_the_one(capsys):
     assert run(["report", "--schema"]) == 0
     assert json.loads(capsys.readouterr().out) == results_schema()
 
@@ -204,33 +201,24 @@ def test_the_schema_is_printed_and_is_the_one(capsys):
 
 def test_differences_are_of_equal_tasks_and_say_so(tmp_path):
     make_run(tmp_path / "one", successes=(1, 0, 0, 0))
-    make_run(tmp_path / "two", method=Method(name="grpo"), successes=(1, 1, 1, 1, 1, 1),
-             expert=None)  # fmt: skip
-    report = build_report(load_runs([tmp_path / "one", tmp_path / "two"]))
-    blocks = section(report, "Paired differences")
+    two = make_run(tmp_path / "two", method=Method(name="grpo"), successes=(1,) * 6, expert=None)
+    runs = load_runs([tmp_path / "one", tmp_path / "two"])
+    blocks = section(build_report(runs), "Paired differences")
     (table,) = tables(blocks)
     assert table.rows[0][:4] == ("grpo", "last", "gigpo, last", "+75.0 [+25.0, +100.0]")
     assert "4 equal tasks, paired by seed 0; 2 tasks that not both have" in said(blocks)
-
-
-def test_runs_without_an_equal_task_are_not_compared(tmp_path):
-    one = make_run(tmp_path / "one")
-    other = make_run(tmp_path / "other", method=Method(name="grpo"))
-    data = json.loads((other.path / "evaluations" / "after.json").read_text())
-    for row in data["sampled"]["episodes"]:
-        row["task_hash"] = "f" * 16
-    (other.path / "evaluations" / "after.json").write_text(json.dumps(data))
-    blocks = section(build_report(load_runs([one.path, other.path])), "Paired differences")
-    assert not tables(blocks) and "no task is equal (4 differ, 4 of them" in said(blocks)
-
-
-def test_the_baseline_may_be_a_family_a_run_or_a_path(tmp_path):
-    make_run(tmp_path / "one")
-    make_run(tmp_path / "two", method=Method(name="grpo"))
-    runs = load_runs([tmp_path / "one", tmp_path / "two"])
-    for name in ("grpo", "two", str(tmp_path / "two")):
+    for name in ("grpo", "two", str(two.path)):  # a family, a run or a path
         blocks = section(build_report(runs, baseline=name), "Paired differences")
         assert tables(blocks)[0].rows[0][0] == "gigpo"
+    # Tasks that were set otherwise are not compared.
+    after = two.path / "evaluations" / "after.json"
+    data = json.loads(after.read_text())
+    for row in data["sampled"]["episodes"]:
+        row["task_hash"] = "f" * 16
+    after.write_text(json.dumps(data))
+    runs = load_runs([tmp_path / "one", tmp_path / "two"])
+    blocks = section(build_report(runs), "Paired differences")
+    assert not tables(blocks) and "no task is equal (6 differ, 4 of them" in said(blocks)
 
 
 def test_the_parts_of_an_update_are_shares_of_its_time(tmp_path):
