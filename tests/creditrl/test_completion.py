@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import pytest
 from programs import ran
 
-from creditrl.cli import COMMANDS, run
+from creditrl.cli import COMMANDS, completion, run
+
+WORDS = functools.cache(completion._words)
 
 
-def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
-    assert run(["completion", shell]) == 0
-    return capsys.readouterr().out
+@pytest.fixture
+def script(capsys, monkeypatch) -> Callable[[str], str]:
+    """What a shell is told; the words, which take seconds, are found once."""
+    monkeypatch.setattr(completion, "_words", WORDS)
+
+    def told(shell: str) -> str:
+        assert run(["completion", shell]) == 0
+        return capsys.readouterr().out
+
+    return told
 
 
-def test_bash_completes_commands_recipes_flags_and_environments(tmp_path, capsys):
+def test_bash_completes_commands_recipes_flags_and_environments(script, tmp_path):
     file = tmp_path / "completion.sh"
-    file.write_text(script("bash", capsys))
+    file.write_text(script("bash"))
 
     def completed(*words: str) -> list[str]:
         code = f". {file}; COMP_WORDS=(creditrl {' '.join(words)}); COMP_CWORD={len(words)}"
@@ -32,8 +44,8 @@ def test_bash_completes_commands_recipes_flags_and_environments(tmp_path, capsys
     assert completed("eval", "ALFWorld", "--epi") == ["--episodes"]
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_get_the_same_words(shell, capsys):
-    told = script(shell, capsys)
-    assert told.startswith("# In ~/.") and "@quickstart" in told and "optim.lr" in told
-    assert all(command.name in told for command in COMMANDS)
+def test_other_shells_get_the_same_words(script):
+    for shell in ("zsh", "fish"):
+        told = script(shell)
+        assert told.startswith("# In ~/.") and "@quickstart" in told and "optim.lr" in told
+        assert all(command.name in told for command in COMMANDS)

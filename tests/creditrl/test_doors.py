@@ -136,9 +136,7 @@ def test_every_door_gives_the_same_results(env, endpoint, tmp_path):
         chat.close()
     results.append(over_http(env, 2, files=files("http")))
     assert all(result.failed == 0 and len(result.episodes) == 2 for result in results)
-    assert measured(results[0]) == measured(results[1])
-    assert measured(results[0]) == measured(results[2])
-    assert measured(results[0]) == measured(results[3])
+    assert all(measured(result) == measured(results[0]) for result in results)
     seen = [shown(tmp_path / name) for name in (*doors, "http")]
     assert seen[0] and seen.count(seen[0]) == 4
     turns = [episode.turns for episode in results[2].episodes]
@@ -173,18 +171,6 @@ def test_a_bad_endpoint_gives_the_results_of_a_good_one(endpoint):
     assert usage["causes"]["connection"] > 5 and usage["causes"]["http 429"] > 5
     turns = sum(episode.turns for episode in found.episodes)
     assert usage["requests"] == asked["all"] > 1.5 * turns
-
-
-def test_an_episode_that_an_endpoint_lost_is_played_again(endpoint):
-    endpoint.answer = lambda body: choose(body["messages"][-1]["content"])
-    chat = ChatAgent("toy", base_url=endpoint.url, retries=0)
-    try:
-        healthy = evaluate("VisualSokoban", chat, episodes=2, env_options=OPTIONS)
-        endpoint.plans = [Plan(cut=0)]
-        found = evaluate("VisualSokoban", chat, episodes=2, env_options=OPTIONS, retries=1)
-    finally:
-        chat.close()
-    assert found.episodes == healthy.episodes and found.reports["retried"] == 1
 
 
 def test_react_is_a_prompting_agent_with_a_price(endpoint, tmp_path, monkeypatch):
@@ -259,27 +245,17 @@ def test_a_killed_evaluation_goes_on_and_counts_every_task_once(tmp_path, monkey
     results = json.loads(Path("mine.json").read_text("utf-8"))
     tasks = [episode["task"] for episode in results["episodes"]]
     assert len(tasks) == len(set(tasks)) == results["num_episodes"] == 24
-    assert results["overall"]["success"]["n"] == 24
     again = Counter(Path("began.txt").read_text().split()) - began
     assert set(map(int, again)) == set(range(24)) - before
     assert set(again.values()) == {1}
-    whole = evaluate(
-        "VisualSokoban",
-        lambda venv: import_agent(f"{_always_up(tmp_path)}:act"),
-        episodes=24,
-        env_options={"max_turns": 4, "split": "valid_unseen"},
-    )
-    assert [e.episode_return for e in whole.episodes] == [
-        episode["episode_return"] for episode in results["episodes"]
-    ]
+    Path("up.py").write_text("def act(observation, info):\n    return 'up'\n")
+    options = {"max_turns": 4, "split": "valid_unseen"}
+    agent = import_agent("up.py:act")
+    whole = evaluate("VisualSokoban", agent, episodes=24, env_options=options)
+    returns = [episode["episode_return"] for episode in results["episodes"]]
+    assert [e.episode_return for e in whole.episodes] == returns
     # What was seen and done is kept of each episode once, too.
     kept = sorted(TrajectoryStore("mine.trajectories").read(), key=lambda e: e.group)
     assert [e.group for e in kept] == list(range(24))
     assert [e.task.id for e in kept] == tasks
-    assert [e.episode_return for e in kept] == [e.episode_return for e in whole.episodes]
-
-
-def _always_up(folder: Path) -> Path:
-    path = folder / "up.py"
-    path.write_text("def act(observation, info):\n    return 'up'\n")
-    return path
+    assert [e.episode_return for e in kept] == returns

@@ -52,13 +52,11 @@ def test_small_pictures_are_enlarged_and_smaller_ones_centred(tmp_path):
     assert first.max() == 0 and second[0, 0].min() == 255 and second[80, 120].max() == 0
 
 
-@pytest.mark.parametrize(
-    ("frames", "seconds", "message"),
-    [([], 0.5, "expected at least one"), ([plain(0)], 0.0, "expected from 0.02 to 60")],
-)
-def test_what_is_no_film_is_refused(tmp_path, frames, seconds, message):
-    with pytest.raises(ConfigError, match=message):
-        save_gif(frames, tmp_path / "a.gif", seconds)
+def test_what_is_no_film_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="expected at least one"):
+        save_gif([], tmp_path / "a.gif", 0.5)
+    with pytest.raises(ConfigError, match="expected from 0.02 to 60"):
+        save_gif([plain(0)], tmp_path / "a.gif", 0.0)
 
 
 @pytest.mark.chromium
@@ -138,27 +136,21 @@ def rooms(tmp_path_factory) -> Path:
     return out
 
 
-def test_an_episode_of_an_evaluation_becomes_a_gif(rooms, tmp_path, capsys):
-    out = tmp_path / "one.gif"
-    assert run(["view", str(rooms), "--gif", "0/eval/1", "--out", str(out)]) == 0
+def test_an_episode_of_an_evaluation_becomes_a_gif_and_replaces_none(
+    rooms, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert run(["view", str(rooms), "--gif", "0/eval/1"]) == 0
+    out = Path("rooms-0-eval-1.gif")  # named after run and episode
     assert f"Wrote {out}" in capsys.readouterr().out
     turns = len(ViewedRun(rooms).index.trajectory(1).turns)
     assert len(frames_of(out)) == turns + 1
-
-
-def test_the_file_is_named_after_run_and_episode(rooms, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert run(["view", str(rooms), "--gif", "eval/0"]) == 0
-    assert (tmp_path / "rooms-0-eval-0.gif").is_file()
-    assert run(["view", str(rooms), "--gif", "eval/0"]) == 2
-    assert "exists; nothing was overwritten" in capsys.readouterr().err
-
-
-def test_a_gif_of_the_name_of_a_page_is_not_overwritten(rooms, tmp_path, capsys):
-    (tmp_path / "a.gif").write_text("mine")
-    assert run(["view", str(rooms), "--gif", "eval/0", "--out", str(tmp_path / "a.html")]) == 2
-    assert "a.gif exists; nothing was overwritten" in capsys.readouterr().err
-    assert (tmp_path / "a.gif").read_text() == "mine"
+    # Nor one of the name of a page that is asked for.
+    for more in ((), ("--out", "rooms-0-eval-1.html")):
+        before = out.read_bytes()
+        assert run(["view", str(rooms), "--gif", "eval/1", *more]) == 2
+        assert f"{out} exists; nothing was overwritten" in capsys.readouterr().err
+        assert out.read_bytes() == before
 
 
 def test_what_a_run_did_not_draw_is_played_again(tmp_path):
@@ -180,47 +172,34 @@ def test_pictures_that_a_run_stored_are_taken(tmp_path):
     assert [int(f.mean()) for f in frames_of(tmp_path / "a.gif")] == [0, 40, 80, 120, 160]
 
 
-def test_text_is_played_where_there_are_no_pictures(tmp_path, capsys):
-    path = make_run(tmp_path / "run", {1: [episode(1, 0, LOST, success=False)]}).path
-    assert run(["view", str(path), "--gif", "1/u1/0", "--out", str(tmp_path / "a.gif")]) == 0
-    assert "CreditRL/ALFWorld-v0 draws no pictures." in capsys.readouterr().out
-    page = (tmp_path / "a.html").read_text("utf-8")
-    assert "fly away" in page and "Nothing happens." in page
-
-
-@pytest.mark.parametrize(
-    ("env_id", "said"),
-    [("hostile:Stairs-v0", "is not registered here"), ("CartPole-v1", "is not a text environment")],
-)
-def test_an_environment_that_is_not_ours_is_not_made_and_its_text_is_played(
-    env_id, said, tmp_path, monkeypatch, capsys
+def test_text_is_played_where_the_environment_draws_nothing_or_is_not_ours(
+    tmp_path, monkeypatch, capsys
 ):
     (tmp_path / "hostile.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)
-    path = make_run(tmp_path / "run", {1: [episode(1, 0, LOST, success=False, env_id=env_id)]}).path
-    assert run(["view", str(path), "--gif", "1/u1/0", "--out", str(tmp_path / "a.gif")]) == 0
-    assert said in capsys.readouterr().out and (tmp_path / "a.html").is_file()
+    for env_id, said in (
+        ("CreditRL/ALFWorld-v0", "CreditRL/ALFWorld-v0 draws no pictures."),
+        ("hostile:Stairs-v0", "is not registered here"),
+        ("CartPole-v1", "is not a text environment"),
+        # The stored text is of no room that this environment could draw, nor play.
+        ("CreditRL/VisualSokoban-v0", "Wrote "),
+    ):
+        folder = tmp_path / env_id.replace(":", "/")
+        path = make_run(folder, {1: [episode(1, 0, LOST, success=False, env_id=env_id)]}).path
+        assert run(["view", str(path), "--gif", "1/u1/0", "--out", str(folder / "a.gif")]) == 0
+        assert said in capsys.readouterr().out
+        page = (folder / "a.html").read_text("utf-8")
+        assert "fly away" in page and "Nothing happens." in page and ROOM not in page
 
 
-def test_another_episode_than_the_stored_one_is_not_filmed(rooms, tmp_path):
-    # The stored text is of no room that this environment could draw, nor play.
-    turned = episode(1, 0, WON, success=True, env_id="CreditRL/VisualSokoban-v0")
-    path = make_run(tmp_path / "run", {1: [turned]}).path
-    assert run(["view", str(path), "--gif", "1/u1/0", "--out", str(tmp_path / "a.gif")]) == 0
-    assert (tmp_path / "a.html").is_file() and ROOM not in (tmp_path / "a.html").read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--gif", "7/u9/1"], "--gif: {rooms} has no episode '7/u9/1': expected e.g. 0/eval/0"),
+def test_bad_requests_are_one_line(rooms, capsys):
+    for flags, message in (
+        (["--gif", "7/u9/1"], f"--gif: {rooms} has no episode '7/u9/1': expected e.g. 0/eval/0"),
         (["--gif", "0/*"], "--gif 0/* names 2 episodes: name one, e.g. 0/eval/0."),
         (["--gif", "eval/0", "--out", "a.png"], "expected the name of a GIF file"),
         (["--gif", "eval/0", "--export", "a.html"], "leave --export and --against out"),
         (["--out", "a.gif"], "--out is the file of --gif or --tokens: give one of them as well."),
-    ],
-)
-def test_bad_requests_are_one_line(rooms, capsys, flags, message):
-    assert run(["view", str(rooms), *flags]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and message.format(rooms=rooms) in error
+    ):
+        assert run(["view", str(rooms), *flags]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and message in error

