@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import tomllib
 from pathlib import Path
 
 from programs import by_python
@@ -59,14 +58,3 @@ def test_the_readmes_agent_is_measured_on_all_environments_by_the_core_package(t
     looked = creditrl(tmp_path, "view", "runs/eval/standard-my_agent.act-1")
     assert looked.returncode == 2
     assert f"Run: {install_command('view')}" in looked.stderr
-
-
-def test_the_core_package_is_small():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    names = {re.split(r"[<>=]", need)[0] for need in project["dependencies"]}
-    assert names == {
-        *("gymnasium", "numpy", "rapidfuzz", "regex", "pillow", "rich", "tyro", "zstandard"),
-        "docstring-parser",
-    }
-    # To look at evaluations takes one package more, not those that train.
-    assert project["optional-dependencies"]["view"] == ["pyarrow>=15", "matplotlib>=3.8"]

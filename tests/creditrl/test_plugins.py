@@ -6,9 +6,7 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -60,6 +58,8 @@ def folder(tmp_path_factory) -> Path:
 def test_a_module_is_found_in_the_working_directory(folder):
     command = "creditrl check stairs:Mine/Stairs-v0 --rules state_keys"
     assert "1 rules hold, 0 broken" in creditrl(folder, command)
+    told = creditrl(folder, "creditrl serve stairs:Mine/Stairs-v0 --pages", code=2)
+    assert "has no pages to serve" in told  # it is known
     (folder / "empty").mkdir()
     told = creditrl(folder, "creditrl check empty:Mine/Stairs-v0", code=2)
     assert "'empty' is a folder without __init__.py" in told
@@ -116,26 +116,6 @@ def test_a_method_of_ones_own_is_swept_and_its_credit_measured(folder):
     scores = json.loads((folder / "truth/credit.json").read_text("utf-8"))["environments"]
     assert scores["VisualSokoban"]["scores"][0]["name"] == "winners_only"
     assert plugin in next_of(told)
-
-
-def test_an_environment_of_ones_own_is_served(folder):
-    command = ["serve", "stairs.py:Mine/Stairs-v0", "--port", "0"]
-    with subprocess.Popen(
-        [sys.executable, "-u", "-m", "creditrl.cli", *command],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-    ) as server:
-        try:
-            address = None
-            while address is None:
-                line = server.stdout.readline()
-                assert line, "it ended before it said where it is"
-                address = re.search(r"http://[\d.]+:\d+", line)
-            with urllib.request.urlopen(f"{address[0]}/openapi.json", timeout=30) as answer:
-                assert "Mine/Stairs-v0" in answer.read().decode()
-        finally:
-            server.terminate()
 
 
 def test_installed_packages_bring_methods_and_environments(folder, tmp_path, monkeypatch):

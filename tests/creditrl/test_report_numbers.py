@@ -17,13 +17,11 @@ from creditrl.report.curves import (
     first_reach,
     implicit_key,
     mean_curve,
-    update_parts,
 )
 from creditrl.report.curves import points as curve_points
 from creditrl.report.document import Heading, Paragraph, Picture, Table, to_html, to_markdown
 from creditrl.report.figures import Figure, Series, draw
 from creditrl.report.segments import Cut, reward_shares, segment_stats
-from creditrl.report.standard import _band
 from creditrl.report.states import class_keys, exploration, rollouts, success_per_rollout
 from creditrl.report.tasks import (
     Completed,
@@ -61,18 +59,15 @@ def test_two_runs_are_paired_on_equal_tasks():
     assert (e.value, e.low, e.high, e.n) == (0.5, 0.0, 1.0, 2)
 
 
-def test_tasks_of_one_id_that_were_set_otherwise_are_no_pair():
+def test_tasks_that_were_set_otherwise_or_failed_are_no_pair():
     one = result(episode("a", shown="1"), episode("b", shown="2"), episode("c", shown=""))
     other = result(episode("a", shown="1"), episode("b", shown="3"), episode("c", shown="4"))
     found = pair({0: one}, {0: other})
     assert found.tasks == ("a", "c")  # a result without hashes goes by the id
     assert (found.left_out, found.changed) == (1, 1)
     assert "1 of them set otherwise" in found.said()
-
-
-def test_failed_episodes_are_in_no_pair():
-    found = pair({0: result(episode("a"), episode("b", error="worker died"))}, {0: result(
-        episode("a"), episode("b"))})  # fmt: skip
+    one = result(episode("a"), episode("b", error="worker died"))
+    found = pair({0: one}, {0: result(episode("a"), episode("b"))})
     assert found.tasks == ("a",) and found.left_out == 1
 
 
@@ -103,11 +98,9 @@ def test_the_spread_over_seeds_by_hand():
 # --- tasks ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("turns", "name"), [(0, "0-4"), (4, "0-4"), (5, "5-9"), (29, "25-29"), (30, "30-34")]
-)
-def test_intervals_of_expert_length(turns, name):
-    assert length_interval(turns) == name
+def test_intervals_of_expert_length():
+    names = {0: "0-4", 4: "0-4", 5: "5-9", 29: "25-29", 30: "30-34"}
+    assert {turns: length_interval(turns) for turns in names} == names
 
 
 def test_completed_tasks_per_interval_and_the_gain():
@@ -126,13 +119,8 @@ def test_completed_tasks_per_interval_and_the_gain():
     assert relative_gain(Completed(3, 5), Completed(2, 5)) == pytest.approx(0.5)
     assert math.isnan(relative_gain(Completed(3, 5), Completed(0, 5)))
     assert relative_gain(Completed(0, 5), Completed(2, 5)) == -1.0
-
-
-def test_success_by_type_leaves_failed_episodes_out():
-    found = by_type(
-        [episode("a", True, "x"), episode("b", False, "x"), episode("c", True, "y", error="died")]
-    )
-    assert list(found) == ["x"] and (found["x"].value, found["x"].n) == (0.5, 2)
+    success = by_type(mine)["easy"]  # without the episode that failed
+    assert (success.value, success.n) == (0.75, 4)
 
 
 # --- curves -----------------------------------------------------------------------------
@@ -145,15 +133,15 @@ def test_points_are_read_where_there_is_a_number():
         {"update": 3, "environment_turns": 30, "x": 4.0},
         {"update": 4, "x": True},
     ]
-    assert curve_points(rows, "x") == [Point(1, 10, 1.0), Point(3, 30, 4.0)]
+    curve = curve_points(rows, "x")
+    assert curve == [Point(1, 10, 1.0), Point(3, 30, 4.0)]
     assert [p.value for p in curve_points(rows, "x", smooth=3)] == [2.5, 2.5]
-
-
-def test_the_first_point_at_the_target_counts():
-    curve = [Point(1, 10, 0.2), Point(2, 20, 0.6), Point(3, 30, 0.5)]
-    assert first_reach(curve, 0.6) == Reached(2, 20)
-    assert first_reach(curve, 0.61) is None
-    assert best(curve) == 0.6 and math.isnan(best([]))
+    assert first_reach(curve, 4.0) == Reached(3, 30) and first_reach(curve, 4.1) is None
+    assert best(curve) == 4.0 and math.isnan(best([]))
+    rows = [{"turn_mean/part/reward": 1.0, "turn_mean/implicit": None}]
+    assert implicit_key(rows) == "turn_mean/part/reward"
+    assert implicit_key([*rows, {"turn_mean/implicit": 0.1}]) == "turn_mean/implicit"
+    assert implicit_key([{"turn_mean/reward": 1.0}]) is None
 
 
 def test_the_mean_curve_says_how_many_runs_it_is_of():
@@ -162,23 +150,6 @@ def test_the_mean_curve_says_how_many_runs_it_is_of():
     assert first == Point(1, 20, 0.5) and runs == 2
     assert deviation == pytest.approx(math.sqrt(0.5))
     assert second == Point(2, 20, 1.0) and math.isnan(alone) and one == 1
-
-
-def test_a_methods_own_reward_is_found_by_its_name():
-    rows = [{"turn_mean/part/reward": 1.0, "turn_mean/implicit": None}]
-    assert implicit_key(rows) == "turn_mean/part/reward"
-    assert implicit_key([*rows, {"turn_mean/implicit": 0.1}]) == "turn_mean/implicit"
-    assert implicit_key([{"turn_mean/reward": 1.0}]) is None
-
-
-def test_parts_of_an_update_are_means_over_the_updates_that_have_them():
-    rows = [
-        {"update": 1, "seconds/generation": 3.0, "seconds/update": 1.0, "seconds": 4.0},
-        {"update": 2, "seconds/generation": 5.0, "seconds/update": 2.0, "seconds": 11.0},
-        {"update": 3, "loss": 0.1},
-    ]
-    assert update_parts(rows) == {"generation": 4.0, "update": 1.5}
-    assert update_parts([]) == {}
 
 
 # --- segments ---------------------------------------------------------------------------
@@ -212,18 +183,14 @@ def test_shares_of_reward_before_and_after_modulation_by_hand():
 # --- states -----------------------------------------------------------------------------
 
 
-def test_exploration_by_hand():
+def test_states_and_rollouts_by_hand():
     found = exploration([(1, [7, 8, 7]), (1, [7]), (2, [9, 8])])
-    assert [(e.update, e.unique, e.turns, e.rollouts) for e in found] == [
-        (1, 2, 4, 2),
-        (2, 3, 6, 3),
+    assert [(e.unique, e.turns, e.rollouts, e.ratio) for e in found] == [
+        (2, 4, 2, 0.5),
+        (3, 6, 3, 0.5),
     ]
-    assert [e.ratio for e in found] == [0.5, 0.5]
-
-
-def test_rollouts_are_read_from_metrics_of_trees_and_of_others():
-    tree = [{"branches": 4.0}, {"branches": 8.0, "branches_solved": 2.0, "states": 24.0,
-            "tasks_begun": 2.0}]  # fmt: skip
+    begun = {"branches": 8.0, "branches_solved": 2.0, "states": 24.0, "tasks_begun": 2.0}
+    tree = [{"branches": 4.0}, begun]
     found = rollouts(tree)
     assert found is not None
     assert (found.states_per_rollout, found.per_task, found.success) == (3.0, 4.0, 0.25)
@@ -233,9 +200,6 @@ def test_rollouts_are_read_from_metrics_of_trees_and_of_others():
     assert other.states_per_rollout == 1.5 and math.isnan(other.per_task)
     assert rollouts([{"success": 1.0}]) is None
     assert success_per_rollout(tree) == [(8.0, 0.25)]
-
-
-def test_classes_stand_in_their_order():
     row = {f"state_score/{name}": 1.0 for name in ("10-14", "pick", "5-9", "cool")}
     assert [key.partition("/")[2] for key in class_keys([row])] == ["5-9", "10-14", "cool", "pick"]
 
@@ -268,9 +232,3 @@ def test_a_figure_is_drawn_from_its_data_alone(kind):
     assert first.startswith(b"\x89PNG") and draw(figure) == first
     assert not figure.empty
     assert replace(figure, series=(Series("a", (0.0,), (math.nan,)),)).empty
-
-
-def test_a_band_of_shares_has_no_share_that_cannot_be():
-    assert _band(0.9, 0.2) == (pytest.approx(0.7), 1.0)
-    assert _band(0.1, 0.2) == (0.0, pytest.approx(0.3))
-    assert all(map(math.isnan, _band(math.nan, math.nan)))

@@ -16,6 +16,7 @@ from viewed_runs import SIZES
 from creditrl.agents.journal import trajectories_path
 from creditrl.cli import run
 from creditrl.errors import DataError
+from creditrl.store import TrajectoryStore
 from creditrl.view.page import export_page
 from creditrl.view.places import find_evaluations, find_place
 from creditrl.view.run import ViewedRun
@@ -79,54 +80,49 @@ def test_an_evaluation_whose_episodes_all_failed_is_viewed(tmp_path):
 
 
 def test_an_evaluation_under_way_is_viewed(made, tmp_path):
-    from creditrl.store import TrajectoryStore
-
-    store = TrajectoryStore(tmp_path / "r.trajectories")
-    episodes = list(TrajectoryStore(made / "expert.trajectories").read())
-    shutil.copy(made / "expert.episodes.jsonl", tmp_path / "r.episodes.jsonl")
-    store.add(episodes[0])
-    viewed = ViewedRun(tmp_path / "r")
-    assert viewed.answer("run")["episodes"] == 1
-    store.add(episodes[1])
-    viewed.refresh()
-    assert viewed.answer("run")["episodes"] == 2
-
-
-def test_an_evaluation_is_viewed_before_its_first_episode_ends(made, tmp_path):
     whole = (made / "expert.episodes.jsonl").read_text("utf-8")
     (tmp_path / "r.episodes.jsonl").write_text(whole.splitlines(keepends=True)[0], "utf-8")
     about = ViewedRun(tmp_path / "r.json").answer("run")
     assert about["under_way"] and "No episodes yet" in about["nothing"]
-
-
-def test_two_evaluations_of_a_suite_are_named_apart(made):
-    shelf = Shelf(made / "suite-expert", made / "suite-first")
-    names = [viewed.name for viewed in shelf.runs("ALFWorld-valid_unseen")]
-    assert names == ["suite-expert/ALFWorld-valid_unseen", "suite-first/ALFWorld-valid_unseen"]
+    store = TrajectoryStore(tmp_path / "r.trajectories")
+    first, second, *_ = TrajectoryStore(made / "expert.trajectories").read()
+    (tmp_path / "r.episodes.jsonl").write_text(whole, "utf-8")
+    store.add(first)
+    viewed = ViewedRun(tmp_path / "r")
+    assert viewed.answer("run")["episodes"] == 1
+    store.add(second)
+    viewed.refresh()
+    assert viewed.answer("run")["episodes"] == 2
 
 
 def test_what_a_language_model_was_asked_and_paid_is_shown(endpoint, tmp_path):
     endpoint.answer = lambda body: "<think>On.</think><action>right</action>"
-    agent = ["--agent", "chat", "--model", "m", "--base-url", endpoint.url]
-    prices = ["--prices", "1", "1"]
+    agent = ["--agent", "chat", "--model", "m", "--base-url", endpoint.url, "--prices", "1", "1"]
     out = str(tmp_path / "r.json")
     few = ["--episodes", "1", "--max-turns", "2", "--out", out]
-    assert run(["eval", "VisualSokoban", *agent, *prices, *few]) == 0
+    assert run(["eval", "VisualSokoban", *agent, *few]) == 0
     turns = ViewedRun(out).answer("episode/0")["turns"]
-    asked = [body["messages"] for body in endpoint.requests][-len(turns) :]
-    assert [turn["asked"] for turn in turns] == asked
+    assert [turn["asked"] for turn in turns] == [body["messages"] for body in endpoint.requests]
     assert [turn["thought"] for turn in turns] == ["On."] * len(turns)
     assert all(turn["tokens"] == 5 and turn["cost"] == 15e-6 for turn in turns)
 
 
-def test_a_conversation_that_grows_is_told_once(endpoint, tmp_path):
-    endpoint.answer = lambda body: "Thought: on.\nAction: right"
-    agent = ["--agent", "chat", "--model", "m", "--base-url", endpoint.url, "--form", "react"]
-    out = str(tmp_path / "r.json")
-    few = ["--episodes", "1", "--max-turns", "3", "--out", out]
+def test_a_conversation_that_grows_is_asked_in_turns_and_told_once(endpoint, tmp_path):
+    endpoint.answer = lambda body: "Thought: I go up.\nAction: up"
+    agent = ["--agent", "react", "--model", "m", "--base-url", endpoint.url]
+    out = tmp_path / "r.json"
+    few = ["--prices", "1", "2", "--episodes", "1", "--max-turns", "2", "--out", str(out)]
     assert run(["eval", "VisualSokoban", *agent, *few]) == 0
-    first, *more = ViewedRun(out).answer("episode/0")["turns"]
-    assert len(first["asked"]) > 1 and all(len(turn["asked"]) == 1 for turn in more)
+    results = json.loads(out.read_text("utf-8"))
+    # Ten tokens read at $1 and five written at $2 per million, in each of two turns.
+    assert results["form"] == "react" and results["reports"]["spent"]["tokens"] == 30
+    assert results["episodes"][0]["cost"] == pytest.approx(40e-6)
+    first, last = (body["messages"] for body in endpoint.requests)
+    assert "Thought: <your reasoning>\nAction: <one action>" in first[0]["content"]
+    assert last[-2]["content"] == "Thought: I go up.\nAction: up"
+    assert last[-1]["content"].startswith("Observation: ")
+    first, second = ViewedRun(out).answer("episode/0")["turns"]
+    assert len(first["asked"]) > 1 and len(second["asked"]) == 1
 
 
 def get(address: str) -> str:
@@ -151,22 +147,20 @@ def test_a_suite_is_a_list_of_its_evaluations(made, shelf):
     about = json.loads(get(f"{shelf.address}/ALFWorld-valid_unseen/api/0/run"))
     other = json.loads(get(f"{shelf.address}/ALFWorld-valid_unseen/api/1/run"))
     assert (about["agent"], other["agent"]) == ("expert", "first")
+    assert about["name"] == "suite-expert/ALFWorld-valid_unseen"
     with pytest.raises(urllib.error.HTTPError) as caught:
         get(f"{shelf.address}/other/api/0/run")
     assert "is not an evaluation of" in caught.value.read().decode()
 
 
-def test_the_list_is_read_anew_while_an_evaluation_is_under_way(made, tmp_path):
+def test_the_list_is_read_anew_while_an_evaluation_is_under_way_and_names_damage(made, tmp_path):
     folder = shutil.copytree(made / "suite-expert", tmp_path / "suite")
     assert b'http-equiv="refresh"' not in Shelf(folder).page()
-    (folder / "ALFWorld-valid_unseen.json").unlink()
+    results = folder / "ALFWorld-valid_unseen.json"
+    results.unlink()
     page = Shelf(folder).page()
     assert b'http-equiv="refresh"' in page and b"under way" in page
-
-
-def test_damaged_results_are_named_and_the_other_evaluations_listed(made, tmp_path):
-    folder = shutil.copytree(made / "suite-expert", tmp_path / "suite")
-    (folder / "ALFWorld-valid_unseen.json").write_text('{"agent": "exp')
+    results.write_text('{"agent": "exp')
     page = Shelf(folder).page().decode()
     assert "ALFWorld-valid_unseen.json: not readable as JSON" in page
     assert page.count("100.0 %") == len(find_evaluations(folder)) - 1
@@ -187,18 +181,15 @@ def test_a_suite_is_exported_one_by_one(made, tmp_path, capsys):
     assert "no evaluation of the same name" in capsys.readouterr().err
 
 
-def test_results_are_not_replaced_by_a_page(made, capsys):
+def test_results_are_not_replaced_by_a_page_and_of_several_one_is_named(made, tmp_path, capsys):
     one = made / "expert.json"
     before = one.read_bytes()
     assert run(["view", str(one), "--export", str(one)]) == 2
     assert "is not a page and stays as it is" in capsys.readouterr().err
     assert one.read_bytes() == before
-
-
-def test_where_one_is_expected_a_folder_of_several_says_so(made, tmp_path, capsys):
     several = str(made / "suite-expert")
     export = ["data", "export", "trajectories", several, "--folder", str(tmp_path / "set")]
-    for words in (export, ["view", str(made / "expert.json"), "--against", several]):
+    for words in (export, ["view", str(one), "--against", several]):
         assert run(words) == 2
         assert "holds 5 evaluations: name one, e.g. " in capsys.readouterr().err
 
