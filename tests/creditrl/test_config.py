@@ -4,7 +4,7 @@ import enum
 import math
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import FrozenInstanceError, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -199,14 +199,10 @@ def test_numpy_numbers_are_written_as_pythons_and_a_set_is_refused():
         Rollout,
         groups=st.integers(1, 2**40),
         temperature=st.floats(allow_nan=False),
-        mode=st.sampled_from(["sync", "async", 2]),
         stop_at=st.none() | st.floats(allow_nan=False),
         resume=st.none() | st.text(st.characters(codec="utf-8")).filter(lambda s: s != "None"),
-        hidden=st.lists(st.integers(-5, 5)).map(tuple),
-        names=st.lists(st.text(st.characters(codec="utf-8"))),
         weights=st.dictionaries(st.text(st.characters(codec="utf-8")), st.floats(allow_nan=False)),
-        pace=st.sampled_from(Pace),
-        image=st.booleans(),
+        folder=st.just(Path("runs")),
     )
 )
 def test_any_config_survives_plain_data(rollout):
@@ -229,12 +225,12 @@ def test_damaged_toml_names_file_and_line(tmp_path):
         read_toml(tmp_path / "absent.toml")
 
 
-@pytest.mark.parametrize("text", ["groups = ", "group = 4", "groups = 'four'"])
-def test_a_table_of_the_package_that_is_not_as_expected_is_bad_data(tmp_path, text):
+def test_a_table_of_the_package_that_is_not_as_expected_is_bad_data(tmp_path):
     file = tmp_path / "table.toml"
-    file.write_text(text)
-    with pytest.raises(DataError, match=r"table\.toml.*The file is part of creditrl: install"):
-        read_table(Rollout, file)
+    for text in ("groups = ", "group = 4", "groups = 'four'"):
+        file.write_text(text)
+        with pytest.raises(DataError, match=r"table\.toml.*The file is part of creditrl: install"):
+            read_table(Rollout, file)
 
 
 def test_recipes_are_found_by_name_and_by_path(tmp_path, monkeypatch):
@@ -361,17 +357,15 @@ def test_a_flag_of_an_optional_part_makes_it_or_takes_it_away():
         override(given, ["--policy", "None"], "x")
 
 
-@pytest.mark.parametrize(
-    ("argv", "image"),
-    [
+def test_booleans_are_switches_or_words():
+    on = Train(rollout=Rollout(image=True))
+    for argv, image in (
         (["--rollout.no-image"], False),
         (["--rollout.image", "false"], False),
         (["--rollout.image=False"], False),
         (["--rollout.image", "--seed", "1"], True),
-    ],
-)
-def test_booleans_are_switches_or_words(argv, image):
-    assert override(Train(rollout=Rollout(image=True)), argv, "x").rollout.image is image
+    ):
+        assert override(on, argv, "x").rollout.image is image
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,14 +435,14 @@ class Optim:
 
 @dataclass(frozen=True)
 class Clone:
-    optim: Optim = field(default_factory=Optim)
+    optim: Optim = Optim()
     warm: int = 0
 
 
 @dataclass(frozen=True)
 class Both:
-    clone: Clone = field(default_factory=Clone)
-    optim: Optim = field(default_factory=Optim)
+    clone: Clone = Clone()
+    optim: Optim = Optim()
 
 
 def test_a_suggestion_stays_in_the_section_that_was_meant():
@@ -501,4 +495,4 @@ def test_mapping_and_sequence_hints_are_understood():
         items: Sequence[int] = ()
 
     loose = from_mapping(Loose, {"table": {"a": 1}, "items": [1, 2]})
-    assert loose.table == {"a": 1} and loose.items == (1, 2)
+    assert loose == Loose({"a": 1}, (1, 2))

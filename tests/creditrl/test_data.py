@@ -295,9 +295,6 @@ def test_ls_and_get_say_how_many_of_how_many(release, home, web, capsys, monkeyp
     assert " 16 " in row  # two files of each game
 
 
-# Releases of plain files.
-
-
 SHOP = {
     "items_shuffle_1000.json": b'[{"asin": "B1"}]',
     "items_human_ins.json": b'{"B1": []}\n',

@@ -77,9 +77,6 @@ def said(text: str) -> str:
     return "".join(re.sub(r":\w+:`~?|[`*]", "", text).split())
 
 
-# --- pages ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", ENVIRONMENTS, ids=lambda entry: entry.id)
 def test_every_environment_has_its_page(site, entry):
@@ -164,9 +161,6 @@ def test_the_api_has_every_public_name(site):
     assert "creditrl.trainers.models" in pages
 
 
-# --- the whole ------------------------------------------------------------------------------------
-
-
 def test_no_link_leads_nowhere(site):
     pages = {str(path): read(path) for path in site.rglob("*.html") if path.name != "404.html"}
     files = {str(path) for path in site.rglob("*") if path.is_file()}
@@ -214,9 +208,6 @@ def test_a_page_stands_out_nowhere(browser, site, artefacts, page, size):
         browser.assert_fits()
     finally:
         server.close()
-
-
-# --- the folder -----------------------------------------------------------------------------------
 
 
 def small() -> Site:
@@ -300,9 +291,6 @@ def test_a_page_has_a_menu_of_the_versions(browser, two_versions):
         browser.assert_fits()
     finally:
         server.close()
-
-
-# --- parts ----------------------------------------------------------------------------------------
 
 
 def test_docstrings_become_markdown():

@@ -10,8 +10,6 @@ import socket
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from creditrl.cli import doctor, run
 
 GIB = 1 << 30
@@ -58,12 +56,11 @@ def test_without_torch_the_way_to_get_it_is_named(monkeypatch, capsys, hidden):
 
 def test_a_package_that_is_too_old_is_named_with_both_versions(monkeypatch):
     version = importlib.metadata.version
-    monkeypatch.setattr(
-        importlib.metadata, "version", lambda name: "0.9" if name == "peft" else version(name)
-    )
-    found = finding("train")
-    assert (found.state, found.said) == ("missing", "missing: peft 0.9 (older than 0.15)")
-    assert "--upgrade" in found.advice and found.needed_by == ("train",)
+    found = {"peft": "0.9"}
+    monkeypatch.setattr(importlib.metadata, "version", lambda n: found.get(n) or version(n))
+    told = finding("train")
+    assert (told.state, told.said) == ("missing", "missing: peft 0.9 (older than 0.15)")
+    assert "--upgrade" in told.advice and told.needed_by == ("train",)
 
 
 def test_a_torch_that_cannot_be_imported_is_broken(monkeypatch):
@@ -88,26 +85,20 @@ def fake_torch(capability: tuple[int, int]) -> Any:
         get_device_capability=lambda i: capability,
         mem_get_info=lambda i: (70 * GIB, 80 * GIB),
     )
+    version = SimpleNamespace(cuda="13.0")
     return SimpleNamespace(
-        __version__="2.13.0",
-        version=SimpleNamespace(cuda="13.0"),
-        get_num_threads=lambda: 2,
-        cuda=cuda,
+        __version__="2.13.0", version=version, get_num_threads=lambda: 2, cuda=cuda
     )
 
 
-@pytest.mark.parametrize(
-    ("capability", "state", "advice"), [((9, 0), "ok", ""), ((7, 5), "missing", "float32")]
-)
-def test_a_gpu_is_told_with_memory_and_what_it_supports(capability, state, advice):
-    build, card = doctor._torch(fake_torch(capability), "")
-    assert "built for CUDA 13.0" in build.said
-    assert "Card, compute" in card.said and "75.2 GB of 85.9 GB free" in card.said
-    assert card.state == state and advice in card.advice
-    assert ("bfloat16: yes" in card.said) == (state == "ok")
-
-
-def test_a_driver_without_a_gpu_build_of_torch_is_told(monkeypatch):
+def test_a_gpu_is_told_with_memory_and_what_it_supports(monkeypatch):
+    for capability, state, advice in (((9, 0), "ok", ""), ((7, 5), "missing", "float32")):
+        build, card = doctor._torch(fake_torch(capability), "")
+        assert "built for CUDA 13.0" in build.said
+        assert "Card, compute" in card.said and "75.2 GB of 85.9 GB free" in card.said
+        assert card.state == state and advice in card.advice
+        assert ("bfloat16: yes" in card.said) == (state == "ok")
+    # A driver without a build of torch for it.
     torch = fake_torch((9, 0))
     torch.version.cuda, torch.cuda.is_available = None, lambda: False
     monkeypatch.setattr(doctor, "_nvidia", lambda: True)

@@ -55,9 +55,6 @@ def break_off(web: Any, folder: Path, at: int = 600_000) -> None:
     assert not (folder / "a.bin").exists()
 
 
-# Downloads.
-
-
 def test_a_file_arrives_whole_and_leaves_nothing_beside_it(web, tmp_path):
     web.files["/a.bin"] = BODY
     target = tmp_path / "new" / "a.bin"
@@ -253,8 +250,6 @@ def test_a_web_page_costs_nothing_of_what_is_here(web, tmp_path):
     done = download(f"{web.url}/a.bin", tmp_path / "a.bin", **FAST)
     assert done.fetched == 400_000 and (tmp_path / "a.bin").read_bytes() == BODY
 
-
-# Archives.
 
 FILES = {"top/a.txt": b"first", "top/sub/b.bin": BODY[:10_000], "top/empty": b""}
 

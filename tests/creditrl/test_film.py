@@ -32,9 +32,6 @@ def plain(shade: int, height: int = 200, width: int = 300) -> np.ndarray:
     return np.full((height, width, 3), shade, dtype=np.uint8)
 
 
-# --- the file -------------------------------------------------------------------------------------
-
-
 def test_a_gif_has_every_frame_in_its_size_and_loops(tmp_path):
     path = save_gif([plain(0), plain(100), plain(200)], tmp_path / "a.gif", 0.3)
     assert [int(frame.mean()) for frame in frames_of(path)] == [0, 100, 200]
@@ -80,9 +77,6 @@ def test_a_player_plays_by_itself_and_begins_again(browser, tmp_path):
         browser.until(lambda text=text: browser.text("#text") == text, text)
 
 
-# --- environments ---------------------------------------------------------------------------------
-
-
 def plan(env: Any, seed: int) -> list[str]:
     env.reset(seed=seed)
     return env.unwrapped.expert_plan()
@@ -122,9 +116,6 @@ def test_an_environment_without_pictures_writes_a_player(tmp_path):
     path = env.unwrapped.render_gif(tmp_path / "a.gif", ["look", "inventory"], seed=1)
     page = path.read_text("utf-8")
     assert path.suffix == ".html" and "inventory" in page and text.split("\n")[0][:20] in page
-
-
-# --- the command ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -29,14 +29,15 @@ SMALL += " --eval.no-greedy --compare.no-clone-same-time --run.trajectories-ever
 SMALL += " --budget.updates=1"
 TINY = f"{SMALL} --env.options.min-optimal-moves=1 --env.options.max-optimal-moves=3"
 MDP = "--methods grpo gigpo --groups 2 --group-size 2"
-EVAL = "creditrl eval VisualSokoban --episodes 2"
+EVAL, IMPORT = "creditrl eval VisualSokoban --episodes 2", "creditrl data import conversations.json"
+BENCH, EXPORT = "creditrl bench small", "--export page.html"
 # A command, and what makes the one that it names short; RUN is a run's folder.
 CASES = {
     "envs": ("creditrl envs", ""),
     "methods": ("creditrl methods", f"{TINY} --run.folder=quick"),
     "check": ("creditrl check VisualSokoban --rules state_keys", "--episodes 2"),
     "play": ("creditrl play VisualSokoban", "--episodes 2"),
-    "eval": (f"{EVAL} --agent random --out 'my results.json'", "--export page.html"),
+    "eval": (f"{EVAL} --agent random --out 'my results.json'", EXPORT),
     "eval, nothing kept": (f"{EVAL} --agent random --no-keep-episodes", "--episodes 2"),
     "eval, the expert": (f"{EVAL} --agent expert --no-keep-episodes", "--episodes 2"),
     "credit": ("creditrl credit RUN --method grpo --passes 1 --replace", "--passes 1"),
@@ -44,29 +45,19 @@ CASES = {
     "report --analysis": ("creditrl report RUN --analysis --out 'my report'", ""),
     "view --export": ("creditrl view RUN --export 'my page.html'", ""),
     "view --gif": ("creditrl view RUN --gif 1/u0/0 --out 'my episode.gif'", ""),
-    "view --tokens": ("creditrl view RUN --tokens 1/u0/0", "--export page.html"),
+    "view --tokens": ("creditrl view RUN --tokens 1/u0/0", EXPORT),
     "view --tokens, written": ("creditrl view RUN --tokens 1/u0/0 --out 'my tokens.svg'", ""),
     "train --plan": (f"creditrl train @quickstart {TINY} --plan", "--run.folder=planned"),
     "train --dry-run": (f"creditrl train @quickstart {TINY} --dry-run", "--run.folder=tried"),
-    "export trajectories": (
-        "creditrl data export trajectories RUN --folder episodes",
-        "--export page.html",
-    ),
-    "data import": (
-        "creditrl data import conversations.json --env VisualSokoban --out 'my run' --replay",
-        "--export page.html",
-    ),
+    "export trajectories": ("creditrl data export trajectories RUN --folder episodes", EXPORT),
+    "data import": (f"{IMPORT} --env VisualSokoban --out 'my run' --replay", EXPORT),
     "data ls": ("creditrl data ls", ""),
     "data get": ("creditrl data get sokoban", ""),
-    "bench search": ("creditrl bench search --tiny", "--tiny"),
     "bench search, kept": ("creditrl bench search --tiny --json 'my search.json'", ""),
     "bench tasks": ("creditrl bench tasks VisualSokoban --limit 4", "--episodes 2"),
     "bench exact": (f"creditrl bench exact {MDP}", "--envs visualsokoban --methods grpo"),
     "bench baselines": ("creditrl bench baselines --tiny --envs VisualSokoban", "--episodes 1"),
-    "bench small": (
-        f"creditrl bench small --envs VisualSokoban --seeds 0 --folder 'my small' -- {TINY}",
-        "--plan",
-    ),
+    "bench small": (f"{BENCH} --envs VisualSokoban --seeds 0 --folder 'my small' -- {TINY}", "--plan"),
 }
 
 

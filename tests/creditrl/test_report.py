@@ -135,9 +135,6 @@ def said(blocks: list[object]) -> str:
     return "\n".join(block.text for block in blocks if isinstance(block, Paragraph))
 
 
-# --- what is read -----------------------------------------------------------------------
-
-
 def test_runs_that_differ_in_their_seed_alone_are_a_family(tmp_path):
     for seed in (1, 0):
         make_run(tmp_path / f"one{seed}", seed=seed)
@@ -194,9 +191,6 @@ def test_bad_input_is_one_clear_line(tmp_path, capsys):
         assert told.out == ""
     assert run(["report", "--schema"]) == 0
     assert json.loads(capsys.readouterr().out) == results_schema()
-
-
-# --- what is said -----------------------------------------------------------------------
 
 
 def test_differences_are_of_equal_tasks_and_say_so(tmp_path):
@@ -409,8 +403,6 @@ def test_a_name_that_is_markup_stays_text(tmp_path):
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<img src=x" not in page and "&lt;img src=x" in page
 
-
-# --- whole runs -------------------------------------------------------------------------
 
 SMALL = [
     *(*TINY, "--clone.updates=2", "--rollout.group-size=2", "--eval.levels=6", "--eval.every=1"),

@@ -17,11 +17,13 @@ from creditrl.report.curves import (
     first_reach,
     implicit_key,
     mean_curve,
+    update_parts,
 )
 from creditrl.report.curves import points as curve_points
 from creditrl.report.document import Heading, Paragraph, Picture, Table, to_html, to_markdown
 from creditrl.report.figures import Figure, Series, draw
 from creditrl.report.segments import Cut, reward_shares, segment_stats
+from creditrl.report.standard import _band
 from creditrl.report.states import class_keys, exploration, rollouts, success_per_rollout
 from creditrl.report.tasks import (
     Completed,
@@ -42,9 +44,6 @@ def result(*episodes, seed=0):
     return EvalResult(
         "CreditRL/X-v0", {}, "a", "plain", seed, episodes, measure(episodes), {}, 1.0, {}
     )
-
-
-# --- pairs ------------------------------------------------------------------------------
 
 
 def test_two_runs_are_paired_on_equal_tasks():
@@ -95,9 +94,6 @@ def test_the_spread_over_seeds_by_hand():
     assert math.isnan(seed_spread([0.5]).deviation) and seed_spread([]).n == 0
 
 
-# --- tasks ------------------------------------------------------------------------------
-
-
 def test_intervals_of_expert_length():
     names = {0: "0-4", 4: "0-4", 5: "5-9", 29: "25-29", 30: "30-34"}
     assert {turns: length_interval(turns) for turns in names} == names
@@ -123,9 +119,6 @@ def test_completed_tasks_per_interval_and_the_gain():
     assert (success.value, success.n) == (0.75, 4)
 
 
-# --- curves -----------------------------------------------------------------------------
-
-
 def test_points_are_read_where_there_is_a_number():
     rows = [
         {"update": 1, "environment_turns": 10, "x": 1.0},
@@ -144,15 +137,20 @@ def test_points_are_read_where_there_is_a_number():
     assert implicit_key([{"turn_mean/reward": 1.0}]) is None
 
 
-def test_the_mean_curve_says_how_many_runs_it_is_of():
+def test_the_mean_curve_says_how_many_runs_it_is_of_and_its_band_stays_a_share():
     found = mean_curve([[Point(1, 10, 0.0), Point(2, 20, 1.0)], [Point(1, 30, 1.0)]])
     (first, deviation, runs), (second, alone, one) = found
     assert first == Point(1, 20, 0.5) and runs == 2
     assert deviation == pytest.approx(math.sqrt(0.5))
     assert second == Point(2, 20, 1.0) and math.isnan(alone) and one == 1
+    assert _band(0.9, 0.2) == (pytest.approx(0.7), 1.0)
+    assert _band(0.1, 0.2) == (0.0, pytest.approx(0.3))
+    assert all(map(math.isnan, _band(math.nan, math.nan)))
 
 
-# --- segments ---------------------------------------------------------------------------
+def test_parts_of_an_update_are_means_over_the_updates_that_have_them():
+    rows = [{"seconds/generation": 3.0, "seconds": 4.0}, {"seconds/generation": 5.0}, {"loss": 0.1}]
+    assert update_parts(rows) == {"generation": 4.0} and update_parts([]) == {}
 
 
 def test_turns_per_segment_by_hand():
@@ -180,9 +178,6 @@ def test_shares_of_reward_before_and_after_modulation_by_hand():
     assert np.isnan(reward_shares([nothing], modulated=True)).all()
 
 
-# --- states -----------------------------------------------------------------------------
-
-
 def test_states_and_rollouts_by_hand():
     found = exploration([(1, [7, 8, 7]), (1, [7]), (2, [9, 8])])
     assert [(e.unique, e.turns, e.rollouts, e.ratio) for e in found] == [
@@ -202,9 +197,6 @@ def test_states_and_rollouts_by_hand():
     assert success_per_rollout(tree) == [(8.0, 0.25)]
     row = {f"state_score/{name}": 1.0 for name in ("10-14", "pick", "5-9", "cool")}
     assert [key.partition("/")[2] for key in class_keys([row])] == ["5-9", "10-14", "cool", "pick"]
-
-
-# --- documents and figures --------------------------------------------------------------
 
 
 def test_text_is_shown_as_text():

@@ -42,9 +42,6 @@ def config_of(folder):
     return from_mapping(Config, read_toml(folder / "config.toml"))
 
 
-# --- the folder -------------------------------------------------------------------------
-
-
 def test_a_new_run_holds_config_command_and_versions(run):
     assert config_of(run.path) == Config(3)
     assert (run.path / "command.txt").read_text() == "creditrl train @quickstart\n"
@@ -148,9 +145,6 @@ def test_default_paths_are_named_after_recipe_and_time(tmp_path, monkeypatch):
     assert default_run_path(tmp_path, "a/b c").name == "a-b-c-20260102-030405"
 
 
-# --- metrics ----------------------------------------------------------------------------
-
-
 def test_rows_are_strict_json_and_come_back(run):
     run.append_metrics({"update": 1, "loss": np.float32(0.5), "kl": math.nan, "max": -math.inf})
     run.append_metrics({"update": np.int64(2), "per_type": {"easy": np.array([1.0, np.inf])}})
@@ -199,9 +193,6 @@ def test_a_resume_drops_what_it_writes_again(run):
     assert len(run.read_metrics()) == 6
 
 
-# --- results ----------------------------------------------------------------------------
-
-
 def _result() -> EvalResult:
     episodes = tuple(
         EpisodeResult(f"easy/{i}", "easy", i < 2, 0.5, 1.0, 4, math.nan if i == 0 else 0.75, 9)
@@ -239,9 +230,6 @@ def test_damaged_results_are_named(run):
     (run.path / "evaluations" / "before.json").write_text('{"sampled": {}}')
     with pytest.raises(DataError, match="before.json: not an evaluation"):
         run.read_evaluations("before")
-
-
-# --- sinks ------------------------------------------------------------------------------
 
 
 def test_rows_become_named_numbers():

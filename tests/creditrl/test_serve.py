@@ -78,7 +78,7 @@ def test_runs_are_shown_until_ctrl_c(tmp_path):
         assert page(first.split(" at ")[1].split(". ")[0] + "/api/0/run")
 
 
-def test_a_port_that_is_taken_or_is_none_is_one_line(tmp_path, capsys):
+def test_a_port_that_is_taken_is_one_line(tmp_path, capsys):
     shown = ("view", str(make_run(tmp_path / "run").path))
     kinds = (("serve", "webshop", "--pages", "--num-products", "40"), ("serve", "VisualSokoban"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -89,8 +89,6 @@ def test_a_port_that_is_taken_or_is_none_is_one_line(tmp_path, capsys):
                 f"creditrl: Port {port} of 127.0.0.1 is taken by another program: choose another "
                 "one by --port, or 0 for any that is free.\n"
             )
-    assert run([*shown, "--port", "70000"]) == 2
-    assert "expected one from 0 to 65535" in capsys.readouterr().err
 
 
 def test_a_short_token_is_refused_and_not_repeated(capsys, monkeypatch):

@@ -81,9 +81,6 @@ def same(a: Trajectory, b: Trajectory) -> bool:
     return one == two
 
 
-# --- the round trip ---------------------------------------------------------------------
-
-
 NOT_STORED = {"image", "earlier_images", "plain_ids", "options", "data"}
 """Fields of records: pictures, lists of replies, and what an environment makes of a task."""
 
@@ -189,9 +186,6 @@ def test_values_are_kept_as_pythons_without_surrogates_and_data_of_tasks(tmp_pat
     assert type(back.reward) is float and type(back.state) is int
 
 
-# --- the files --------------------------------------------------------------------------
-
-
 def test_parts_are_strict_json_lines_that_other_tools_read(tmp_path):
     store = TrajectoryStore(tmp_path)
     turns = (make_turn(0, reward=math.nan), make_turn(1))
@@ -262,9 +256,6 @@ def test_a_store_can_be_sealed_again(tmp_path):
     assert ids(TrajectoryStore(store.folder)) == ["0", "again", "1"]
 
 
-# --- resume -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seal_at", [None, 1, 2, 3, 4])
 def test_a_resume_drops_later_updates(tmp_path, seal_at):
     store = TrajectoryStore(tmp_path)
@@ -280,9 +271,6 @@ def test_a_resume_drops_later_updates(tmp_path, seal_at):
     assert ids(TrajectoryStore(tmp_path)) == ["0", "1", "2", "3, second time"]
     store.drop_after(-1)
     assert files(tmp_path) == []
-
-
-# --- what can go wrong ------------------------------------------------------------------
 
 
 def test_a_torn_part_keeps_its_whole_frames_and_says_so(tmp_path, monkeypatch):

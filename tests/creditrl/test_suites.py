@@ -43,6 +43,8 @@ def test_parts_are_chosen_by_environment_and_split():
     assert len(suite.choose(SOKOBAN, "all")) == 3
     with pytest.raises(ConfigError, match="no tasks of any environment, split test. It has"):
         suite.choose(None, "test")
+    (train, *_) = make_standard(4, [SOKOBAN]).listings
+    assert train.split == "train" and len(set(train.tasks)) == 4
 
 
 def test_a_suite_of_ones_own_is_a_file(tmp_path):
@@ -67,11 +69,6 @@ def test_an_environment_from_outside_brings_its_part(tmp_path, monkeypatch):
     record = Environment("Mine/Hall-v0", "", "", suites=("hall:standard.json",))
     monkeypatch.setattr("creditrl.suites.known_records", lambda: (*ENVIRONMENTS, record))
     assert load_suite("standard").listings[-1:] == part.listings and list_suites() == ["standard"]
-
-
-def test_make_standard_spreads_tasks_over_the_split():
-    (train, *_) = make_standard(4, [SOKOBAN]).listings
-    assert train.split == "train" and len(set(train.tasks)) == 4
 
 
 def test_a_suite_is_played_stopped_and_gone_on_with(tmp_path, monkeypatch, capsys):
@@ -106,30 +103,23 @@ def test_another_task_than_the_listed_one_is_refused_before_it_is_played(
 ):
     monkeypatch.chdir(tmp_path)
     made = make_listing(SOKOBAN, "train", 2)
-    wrong = Suite("mine", "", (made.first(1), made))
     path = tmp_path / "mine.json"
-    write_suite(wrong, path)
+    write_suite(Suite("mine", "", (made.first(1), made)), path)
     path.write_text(path.read_text().replace(made.hashes[1], "0" * 16))
     arguments = ["eval", "VisualSokoban", "--suite", "mine.json", "--split", "train"]
     assert run([*arguments, "--agent", "first"]) == 2
-    line = capsys.readouterr().err
-    assert (
-        f"Task {made.tasks[1]} of {SOKOBAN} has hash {made.hashes[1]}, the list says 0000" in line
-    )
+    said = f"Task {made.tasks[1]} of {SOKOBAN} has hash {made.hashes[1]}, the list says 0000"
+    assert said in capsys.readouterr().err
 
 
-def test_a_suite_may_not_name_a_key_of_whoever_plays_it(tmp_path):
-    suite = make_standard(1, ["CreditRL/SOTOPIA-v0"])
-    keyed = {"judge": "chat:m@http://127.0.0.1:9/v1?api_key_env=HOME"}
-    listings = tuple(replace(listing, options=keyed) for listing in suite.listings)
-    write_suite(replace(suite, listings=listings), tmp_path / "suite.json")
-    with pytest.raises(DataError, match="judge.*expected no key"):
-        load_suite(str(tmp_path / "suite.json"))
-
-
-def test_a_suite_may_not_name_files_outside_of_its_folder(tmp_path):
-    suite = make_standard(1, [SOKOBAN])
-    listings = tuple(replace(listing, split="../../x") for listing in suite.listings)
-    write_suite(replace(suite, listings=listings), tmp_path / "suite.json")
-    with pytest.raises(DataError, match="cannot name the file"):
-        load_suite(str(tmp_path / "suite.json"))
+def test_a_suite_may_not_name_a_key_of_whoever_plays_it_nor_files_outside_its_folder(tmp_path):
+    keyed = {"options": {"judge": "chat:m@http://127.0.0.1:9/v1?api_key_env=HOME"}}
+    for env_id, change, said in (
+        ("CreditRL/SOTOPIA-v0", keyed, "judge.*expected no key"),
+        (SOKOBAN, {"split": "../../x"}, "cannot name the file"),
+    ):
+        suite = make_standard(1, [env_id])
+        listings = tuple(replace(listing, **change) for listing in suite.listings)
+        write_suite(replace(suite, listings=listings), tmp_path / "suite.json")
+        with pytest.raises(DataError, match=said):
+            load_suite(str(tmp_path / "suite.json"))

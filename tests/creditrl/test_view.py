@@ -21,7 +21,6 @@ from viewed_runs import LOST, PAYLOAD, ROOM, SLOW, WON, batch, episode, make_run
 from creditrl.cli import run
 from creditrl.credit_file import TRUTH, CreditFile
 from creditrl.errors import DataError
-from creditrl.runs import RunFolder
 from creditrl.store import TrajectoryStore
 from creditrl.types import Trajectory
 from creditrl.view.page import export_page
@@ -34,9 +33,6 @@ from creditrl.view.turns import TurnIndex
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> ViewedRun:
     return ViewedRun(make_run(tmp_path_factory.mktemp("made") / "run").path)
-
-
-# --- the index --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seal", [True, False], ids=["parquet", "jsonl"])
@@ -78,9 +74,6 @@ def test_a_part_that_is_sealed_meanwhile_is_found_again(tmp_path):
     run_.refresh()
     assert run_.answer("run")["episodes"] == 16
     assert run_.answer("episode/0")["key"] == "1/u1/0"
-
-
-# --- answers ----------------------------------------------------------------------------
 
 
 def test_the_run_is_described(made):
@@ -197,9 +190,6 @@ def test_an_evaluations_folder_with_trajectories_is_viewed(tmp_path):
     assert bare.answer("episode/0")["credit"] == {}
 
 
-# --- pictures ---------------------------------------------------------------------------
-
-
 def test_a_room_is_drawn_from_its_text_and_a_stored_picture_goes_before(tmp_path):
     env = "CreditRL/VisualSokoban-v0"
     assert can_draw(env, ROOM) and not can_draw(env, "a room") and not can_draw("other", ROOM)
@@ -218,9 +208,6 @@ def test_a_room_is_drawn_from_its_text_and_a_stored_picture_goes_before(tmp_path
     assert viewed.answer("episode/0")["pictures"] == [True, True]
     assert viewed.picture(0, 1) == b"\x89PNG stored" and viewed.picture(0, 0) == drawn
     assert PictureStore(tmp_path).write(0, "..", 0, b"x").is_relative_to(tmp_path / "update-000000")
-
-
-# --- many episodes ----------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -267,9 +254,6 @@ def test_opening_a_large_run_reads_no_text_and_sends_little(large, monkeypatch):
     assert len(read) == before + 1  # neighbours are of one block
 
 
-# --- the server -------------------------------------------------------------------------
-
-
 @pytest.fixture
 def server(made) -> Iterator[ViewServer]:
     serving = ViewServer([made])
@@ -306,9 +290,6 @@ def test_what_is_not_there_is_404(server):
                  "/picture/0/0/0", "/picture/0/0", "/api/-1/run"):  # fmt: skip
         status, _, body = get(server.address, path)
         assert status == 404 and json.loads(body)["error"]
-
-
-# --- exports ----------------------------------------------------------------------------
 
 
 def data_of(page: bytes) -> dict[str, Any]:
@@ -352,9 +333,6 @@ def test_scripts_make_no_markup_from_strings():
         assert not any(word in script for script in scripts), word
 
 
-# --- the command ------------------------------------------------------------------------
-
-
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     assert run(["view", *map(str, arguments)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -393,16 +371,22 @@ def test_bad_requests_are_one_line(tmp_path, capsys):
     assert not out.exists()
 
 
-def test_a_run_without_episodes_yet_shows_what_it_has(tmp_path):
-    path = make_run(tmp_path / "run", {}, scored=()).path
-    viewed = ViewedRun(path)
+def test_a_run_without_episodes_shows_what_it_has_and_how_to_record_them(tmp_path, capsys):
+    folder = make_run(tmp_path / "run", {}, scored=())
+    viewed = ViewedRun(folder.path)
     about = viewed.answer("run")
     assert about["curves"]["success"] and about["evaluations"] and about["under_way"]
     assert about["env"] == "CreditRL/ALFWorld-v0" and "No episodes yet" in about["nothing"]
-    RunFolder.open(path).store().append(1, batch(1, 1))
+    folder.add_results({"finished": {"updates": 30}})
+    said = ViewedRun(folder.path).answer("run")["nothing"]
+    assert "no stored episodes" in said and "--run.trajectories-every 1" in said
+    folder.store().append(1, batch(1, 1))
     viewed.refresh()
     about = viewed.answer("run")
     assert about["episodes"] == 8 and about["nothing"] == ""
+    (tmp_path / "eval").mkdir()
+    (tmp_path / "eval" / "results.json").write_text("{}", "utf-8")
+    assert "no stored episodes" in refused(capsys, tmp_path / "eval")
 
 
 def test_what_changes_after_the_files_were_read_is_asked_for_again(tmp_path):
@@ -420,16 +404,6 @@ def test_what_changes_after_the_files_were_read_is_asked_for_again(tmp_path):
     viewed.refresh()
     about = viewed.answer("run")
     assert not about["under_way"] and about["episodes"] == 24 and about["seen"] == {}
-
-
-def test_a_finished_run_without_episodes_says_how_to_record_them(tmp_path, capsys):
-    folder = make_run(tmp_path / "run", {}, scored=())
-    folder.add_results({"finished": {"updates": 30}})
-    said = ViewedRun(folder.path).answer("run")["nothing"]
-    assert "no stored episodes" in said and "--run.trajectories-every 1" in said
-    (tmp_path / "eval").mkdir()
-    (tmp_path / "eval" / "results.json").write_text("{}", "utf-8")
-    assert "no stored episodes" in refused(capsys, tmp_path / "eval")
 
 
 def test_runs_of_one_name_are_named_apart(tmp_path):

@@ -194,9 +194,6 @@ def test_results_are_not_replaced_by_a_page_and_of_several_one_is_named(made, tm
         assert "holds 5 evaluations: name one, e.g. " in capsys.readouterr().err
 
 
-# --- in Chromium ----------------------------------------------------------------------------------
-
-
 @pytest.mark.chromium
 def test_the_views_of_an_evaluation(browser, made, artefacts):
     serving = ViewServer([ViewedRun(made / "first.json"), ViewedRun(made / "expert.json")])

@@ -197,23 +197,19 @@ def told(tmp_path_factory) -> Iterator[ViewServer]:
     serving.close()
 
 
-def test_the_whole_conversation_is_one_scroll(browser, told):
+def test_the_whole_conversation_is_one_scroll_with_its_tokens_and_cost(browser, told):
     browser.show(f"{told.address}/#/episode", "episode")
-    assert browser.count("#talk .step") == len(SLOW)
+    assert browser.count("#talk .step") == len(SLOW) == 8
     assert browser.count("#talk .system") == 1  # said once, shown once
     assert "You are a household robot." in browser.text("#talk .system")
     assert "Now: You are in the" not in browser.text("#talk")
+    assert browser.text("#talk").count("wrote 40 tokens, $0.25") == len(SLOW)
+    assert "320 tokens written, $2" in browser.text("main")
     browser.press("w")
     talk = browser.text("#talk")
     for action in SLOW:
         assert f"<action>{action}</action>" in talk and f"\n{action}\n" in talk
     assert talk.count("Now: You are in the") == len(SLOW) and talk.endswith("You won.")
-
-
-def test_tokens_and_cost_stand_at_each_turn_and_in_sum(browser, told):
-    browser.show(f"{told.address}/#/episode", "episode")
-    assert browser.text("#talk").count("wrote 40 tokens, $0.25") == len(SLOW)
-    assert "320 tokens written, $2" in browser.text("main") and len(SLOW) == 8
 
 
 def test_strip_and_conversation_move_together(browser, told):
@@ -287,19 +283,15 @@ def test_what_is_unfolded_stays_so_and_only_what_changed_is_asked_for(browser, t
         serving.close()
 
 
-def test_episodes_are_listed_at_once_and_found_by_words(browser, two):
-    browser.show(f"{two.address}/", "run")
-    assert browser.count("#episodes tbody tr") == 24 and "24 episodes" in browser.text()
-    browser.driver.find_element("css selector", "input[type=search]").send_keys("3/u3/2")
-    browser.until(lambda: browser.count("#episodes tbody tr") == 1, "the one of that name")
-
-
-def test_opening_takes_five_requests_and_no_episode(browser, two):
+def test_opening_takes_four_requests_and_lists_the_episodes_by_words(browser, two):
     browser.show(f"{two.address}/", "run")
     names = browser.script("return performance.getEntriesByType('resource').map(e => e.name)")
     paths = sorted(name.removeprefix(two.address) for name in names)
     assert paths == ["/api/0/credit/3/0/gigpo%20(as%20trained)", "/api/0/episodes",
                      "/api/0/groups/3/0", "/api/0/run"]  # fmt: skip
+    assert browser.count("#episodes tbody tr") == 24 and "24 episodes" in browser.text()
+    browser.driver.find_element("css selector", "input[type=search]").send_keys("3/u3/2")
+    browser.until(lambda: browser.count("#episodes tbody tr") == 1, "the one of that name")
 
 
 def test_a_link_to_nothing_says_so(browser, two):
