@@ -77,13 +77,6 @@ def test_everything_that_was_measured_is_drawn(tmp_path):
     assert abs(level - (greens.min() + greens.max()) / 2) < 12
 
 
-def test_a_dashed_line_reaches_over_the_whole_axis(tmp_path):
-    image = pixels(learning_curve([], {"cloned": {"sampled": evaluation(0.6)}}, tmp_path / "c.png"))
-    row = near(image[:, :700], ORANGE).sum(axis=1)
-    dashes = np.flatnonzero(near(image, ORANGE)[row.argmax(), :700])
-    assert dashes.max() - dashes.min() > 500 and 0.5 < len(dashes) / 600 < 0.9
-
-
 @pytest.mark.parametrize(
     ("rows", "evaluations"),
     [

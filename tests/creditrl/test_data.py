@@ -392,17 +392,6 @@ def test_a_used_up_quota_is_said_with_what_to_do(shop, home, web, capsys):
     assert "answers 404" in line and "Try a mirror." not in line
 
 
-def test_another_plain_file_than_the_releases_is_refused(shop, home, web, capsys):
-    raw = shop["items_shuffle_1000.json"]
-    for wrong, says in ((raw + b" ", "offers 17 bytes"), (raw[:-2] + b" ]", "SHA-256")):
-        web.files["/download/0"] = wrong
-        line = shop_refusal(capsys, home)
-        assert says in line and line.endswith("--unverified takes it all the same.")
-        assert files_of(home) == {}
-    get_shop(home, "--unverified")
-    assert (home / "items_shuffle_1000.json").read_bytes() == raw[:-2] + b" ]"
-
-
 def test_the_tables_name_what_upstreams_tools_fetch():
     assert list(GAMES_DATA.releases) == ["0.4.0", "0.4.2", "0.2.2"]
     archives = [archive for some in GAMES_DATA.releases.values() for archive in some]

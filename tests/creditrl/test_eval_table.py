@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 
-import pytest
 from rich.console import Console
 
 from creditrl.agents.eval_result import EpisodeResult
@@ -37,10 +36,10 @@ def test_what_is_spent_stands_there_before_an_episode_ends():
     assert live._rows["WebShop"].cells() == ("WebShop", "0/3", "-", "-", "2", "50", "$0.500", "3")
 
 
-@pytest.mark.parametrize("watched", [True, False])
-def test_it_is_drawn_where_somebody_watches(watched, monkeypatch, capsys):
-    monkeypatch.setattr("sys.stderr.isatty", lambda: watched)
-    with LiveTable({"ALFWorld": 5}) as live:
-        live.add("ALFWorld", episode())
-    out, err = capsys.readouterr()
-    assert out == "" and ("ALFWorld" in err) is watched
+def test_it_is_drawn_where_somebody_watches(monkeypatch, capsys):
+    for watched in (True, False):
+        monkeypatch.setattr("sys.stderr.isatty", lambda watched=watched: watched)
+        with LiveTable({"ALFWorld": 5}) as live:
+            live.add("ALFWorld", episode())
+        out, err = capsys.readouterr()
+        assert out == "" and ("ALFWorld" in err) is watched

@@ -1,11 +1,11 @@
 """The command that a command names last works when it is pasted, also where a path has a space.
 
-Other tests execute those of `eval --suite` (test_first_minutes.py), `eval --goal-table`
-(test_goal_table.py), `sweep`, `train`, `export policy`, `bench envs`, `bench train`, `bench methods`,
-`bench credit`, `bench rollout`, `bench conformance` (tests/bench), and those with an environment of
-one's own (test_plugins.py). `doctor`, `bench scale` and `bench gpu` name commands that are executed
-here, and `bench recipes` a dry run (test_dry_run.py). What `docs` names serves until it is stopped
-(test_docs.py).
+Other tests execute those of `eval --suite` (test_own_agent.py), `eval --goal-table`
+(test_goal_table.py), `sweep`, `train`, `export policy`, `bench envs`, `bench train`,
+`bench methods`, `bench credit`, `bench rollout`, `bench conformance` (tests/bench), and those with
+an environment of one's own (test_plugins.py). `doctor`, `bench scale` and `bench gpu` name commands
+that are executed here, and `bench recipes` a dry run (test_dry_run.py). What `docs` names serves
+until it is stopped (test_docs.py).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from urllib.request import url2pathname
 import pytest
 import small_runs
 
+from creditrl._origin import install_command
 from creditrl.cli import run
 
 SMALL = " ".join(flag for flag in small_runs.TINY if not flag.startswith("--env."))
@@ -30,7 +31,7 @@ SMALL += " --budget.updates=1"
 TINY = f"{SMALL} --env.options.min-optimal-moves=1 --env.options.max-optimal-moves=3"
 MDP = "--methods grpo gigpo --groups 2 --group-size 2"
 EVAL, IMPORT = "creditrl eval VisualSokoban --episodes 2", "creditrl data import conversations.json"
-BENCH, EXPORT = "creditrl bench small", "--export page.html"
+BENCH, EXPORT = "creditrl bench small --envs VisualSokoban", "--export page.html"
 # A command, and what makes the one that it names short; RUN is a run's folder.
 CASES = {
     "envs": ("creditrl envs", ""),
@@ -53,11 +54,15 @@ CASES = {
     "data import": (f"{IMPORT} --env VisualSokoban --out 'my run' --replay", EXPORT),
     "data ls": ("creditrl data ls", ""),
     "data get": ("creditrl data get sokoban", ""),
+    "bench search": ("creditrl bench search --tiny", "--tiny"),
     "bench search, kept": ("creditrl bench search --tiny --json 'my search.json'", ""),
     "bench tasks": ("creditrl bench tasks VisualSokoban --limit 4", "--episodes 2"),
     "bench exact": (f"creditrl bench exact {MDP}", "--envs visualsokoban --methods grpo"),
     "bench baselines": ("creditrl bench baselines --tiny --envs VisualSokoban", "--episodes 1"),
-    "bench small": (f"{BENCH} --envs VisualSokoban --seeds 0 --folder 'my small' -- {TINY}", "--plan"),
+    "bench small": (
+        f"{BENCH} --seeds 0 --folder 'my small' -- {TINY}",
+        "--plan",
+    ),
 }
 
 
@@ -101,3 +106,5 @@ def test_without_the_viewers_packages_an_evaluation_is_reported(tmp_path, monkey
         assert run(words[1:]) == 0
         (following,) = re.findall(r"^Next: (creditrl report .*)$", capsys.readouterr().out, re.M)
         words = shlex.split(following)
+    assert run(["view", "my results.json"]) == 2
+    assert f"Run: {install_command('view')}" in capsys.readouterr().err

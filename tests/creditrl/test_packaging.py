@@ -38,7 +38,7 @@ def package_files() -> dict[str, Path]:
         "/".join((*name.split("."), path.name)): path
         for name, folder in package_folders().items()
         for path in folder.iterdir()
-        if path.suffix == ".py" or path.name.endswith(DATA)
+        if path.name.endswith((".py", *DATA))
     }
 
 

@@ -258,16 +258,16 @@ def test_expert_length_and_the_gain_over_the_baseline(tmp_path):
 def test_expert_length_can_come_from_an_evaluation_of_the_expert(tmp_path):
     make_run(tmp_path / "run", expert=None)
     expert = evaluation((1, 1, 0, 1), agent="expert").write(tmp_path / "expert.json")
-    assert expert_lengths(expert) == {"easy/0": 4.0, "easy/1": 4.0, "easy/3": 4.0}
+    lengths = expert_lengths(expert)
+    assert lengths == {"easy/0": 4.0, "easy/1": 4.0, "easy/3": 4.0}
     runs = load_runs([tmp_path / "run"])
     without = section(build_report(runs, analysis=True), "Completed tasks per interval")
     assert not tables(without) and "--agent expert" in said(without)
-    found = build_report(runs, analysis=True, expert=expert_lengths(expert))
+    found = build_report(runs, analysis=True, expert=lengths)
     (table,) = tables(section(found, "Completed tasks per interval"))
     assert table.rows == (("0-4", "2/3 (66.7 %)"),)
-    nothing = evaluation((0, 0)).write(tmp_path / "nothing.json")
     with pytest.raises(DataError, match="solved no task"):
-        expert_lengths(nothing)
+        expert_lengths(evaluation((0, 0)).write(tmp_path / "nothing.json"))
 
 
 def test_when_runs_got_somewhere(tmp_path):
@@ -396,10 +396,8 @@ def test_what_is_not_recorded_is_said_once_with_how_to_record_it(tmp_path):
 
 
 def test_a_name_that_is_markup_stays_text(tmp_path):
-    evil = "<img src=x onerror=alert(1)>"
-    path = evaluation((1, 0), agent=evil).write(tmp_path / "evil.json")
-    report = build_report(load_runs([path]))
-    write_report(report, tmp_path / "out")
+    path = evaluation((1, 0), agent="<img src=x onerror=alert(1)>").write(tmp_path / "evil.json")
+    write_report(build_report(load_runs([path])), tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<img src=x" not in page and "&lt;img src=x" in page
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from creditrl.agents.eval_result import EpisodeResult, EvalResult, measure
-from creditrl.report.compare import difference, pair, seed_spread
+from creditrl.report.compare import pair, seed_spread
 from creditrl.report.curves import (
     Point,
     Reached,
@@ -24,7 +24,7 @@ from creditrl.report.document import Heading, Paragraph, Picture, Table, to_html
 from creditrl.report.figures import Figure, Series, draw
 from creditrl.report.segments import Cut, reward_shares, segment_stats
 from creditrl.report.standard import _band
-from creditrl.report.states import class_keys, exploration, rollouts, success_per_rollout
+from creditrl.report.states import class_keys
 from creditrl.report.tasks import (
     Completed,
     by_expert_length,
@@ -44,18 +44,6 @@ def result(*episodes, seed=0):
     return EvalResult(
         "CreditRL/X-v0", {}, "a", "plain", seed, episodes, measure(episodes), {}, 1.0, {}
     )
-
-
-def test_two_runs_are_paired_on_equal_tasks():
-    one = result(episode("a", True), episode("b", True), episode("c", False))
-    other = result(episode("b", False), episode("a", True), episode("d", True))
-    found = pair({0: one}, {0: other})
-    assert found.tasks == ("a", "b") and found.left_out == 2 and found.changed == 0
-    assert found.one["success"].tolist() == [[1.0], [1.0]]
-    assert found.other["success"].tolist() == [[1.0], [0.0]]
-    # Differences 0 and 1: the bootstrap draws 0, 1/2 and 1.
-    e = difference(found, "success")
-    assert (e.value, e.low, e.high, e.n) == (0.5, 0.0, 1.0, 2)
 
 
 def test_tasks_that_were_set_otherwise_or_failed_are_no_pair():
@@ -153,7 +141,7 @@ def test_parts_of_an_update_are_means_over_the_updates_that_have_them():
     assert update_parts(rows) == {"generation": 4.0} and update_parts([]) == {}
 
 
-def test_turns_per_segment_by_hand():
+def test_turns_per_segment_and_shares_of_reward_by_hand():
     cuts = [
         Cut((0, 0, 1), True),  # 3 turns, 2 segments
         Cut((0, 0, 0, 0), False),  # one segment
@@ -164,37 +152,13 @@ def test_turns_per_segment_by_hand():
     assert (found.episodes, found.turns_success, found.turns_failure) == (3, 1.5, 2.0)
     assert found.one_segment == pytest.approx(1 / 3) and found.per_turn == pytest.approx(1 / 3)
     assert math.isnan(segment_stats([]).one_segment)
-
-
-def test_shares_of_reward_before_and_after_modulation_by_hand():
-    # Two segments of 2 turns; middles at 1/4 and 3/4 of the episode, in parts 0 and 1 of two.
-    cut = Cut((0, 0, 1, 1), True, reward=(9.0, 1.0, 9.0, -3.0), importance=(1.0, 2.0, 0.5, 0.5))
-    # Only a segment's last turn counts: 1 and 3, shares 1/4 and 3/4.
-    np.testing.assert_allclose(reward_shares([cut], modulated=False, bins=2), [0.25, 0.75])
-    # z = 3 and 1: 3 and 3.
-    np.testing.assert_allclose(reward_shares([cut], modulated=True, bins=2), [0.5, 0.5])
-    nothing = Cut((0, 1), False, reward=(0.0, 0.0))
+    # Two segments of 2 turns: only the last turn of each counts, 1 and 3.
+    cut, nothing = Cut((0, 0, 1, 1), True, reward=(9.0, 1.0, 9.0, -3.0)), Cut((0,), False, (0.0,))
     np.testing.assert_allclose(reward_shares([cut, nothing], modulated=False, bins=2), [0.25, 0.75])
     assert np.isnan(reward_shares([nothing], modulated=True)).all()
 
 
-def test_states_and_rollouts_by_hand():
-    found = exploration([(1, [7, 8, 7]), (1, [7]), (2, [9, 8])])
-    assert [(e.unique, e.turns, e.rollouts, e.ratio) for e in found] == [
-        (2, 4, 2, 0.5),
-        (3, 6, 3, 0.5),
-    ]
-    begun = {"branches": 8.0, "branches_solved": 2.0, "states": 24.0, "tasks_begun": 2.0}
-    tree = [{"branches": 4.0}, begun]
-    found = rollouts(tree)
-    assert found is not None
-    assert (found.states_per_rollout, found.per_task, found.success) == (3.0, 4.0, 0.25)
-    assert math.isnan(found.states_per_1000_turns)
-    other = rollouts([{"rollouts_done": 10.0, "states_seen": 15.0, "environment_turns": 60.0}])
-    assert other is not None and other.states_per_1000_turns == 250.0
-    assert other.states_per_rollout == 1.5 and math.isnan(other.per_task)
-    assert rollouts([{"success": 1.0}]) is None
-    assert success_per_rollout(tree) == [(8.0, 0.25)]
+def test_classes_stand_in_their_order():
     row = {f"state_score/{name}": 1.0 for name in ("10-14", "pick", "5-9", "cool")}
     assert [key.partition("/")[2] for key in class_keys([row])] == ["5-9", "10-14", "cool", "pick"]
 

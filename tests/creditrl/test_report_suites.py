@@ -62,10 +62,10 @@ def test_an_agent_stands_among_the_baselines_with_paired_differences(suites):
 
 def test_the_committed_baselines_are_paired_task_by_task(suites):
     # The agent is the baseline itself: by pairs there is no difference at all.
-    rows = table(suite_blocks(load_suites([suites / "random"])))
+    records = load_suites([suites / "random"])
+    rows = table(suite_blocks(records))
     assert rows["random (baseline)"][-1] == "+0.0 [+0.0, +0.0]" and "random" in rows
-    record = load_suites([suites / "random"])[0]
-    (result,) = record.results.values()
+    (result,) = records[0].results.values()
     row = read_baselines()["VisualSokoban", "random"]
     assert row.solved == "".join(str(int(e.success)) for e in result.episodes)
     hashes = listings(["VisualSokoban"])["VisualSokoban"].hashes

@@ -184,10 +184,9 @@ def test_a_state_shows_what_each_action_led_to(made):
 
 def test_an_evaluations_folder_with_trajectories_is_viewed(tmp_path):
     TrajectoryStore(tmp_path / "trajectories").append(0, batch(0, 2))
-    found = ViewedRun(tmp_path)
-    assert found.answer("run")["method"] == "" and found.answer("run")["episodes"] == 8
-    bare = ViewedRun(tmp_path / "trajectories")
-    assert bare.answer("episode/0")["credit"] == {}
+    about = ViewedRun(tmp_path).answer("run")
+    assert (about["method"], about["episodes"]) == ("", 8)
+    assert ViewedRun(tmp_path / "trajectories").answer("episode/0")["credit"] == {}
 
 
 def test_a_room_is_drawn_from_its_text_and_a_stored_picture_goes_before(tmp_path):
@@ -322,9 +321,6 @@ def test_text_cannot_end_the_element_that_holds_it(tmp_path):
     page = export_page([ViewedRun(make_run(tmp_path / "run", {1: [bad]}).path)])
     assert page.count(b"</script") == 2 and page.count(b"<script") == 2  # the data and our own
     assert data_of(page)["answers"]["0/episode/0"]["turns"][0]["action"] == PAYLOAD
-
-
-def test_scripts_make_no_markup_from_strings():
     folder = files("creditrl.view")
     scripts = [f.read_text("utf-8") for f in folder.iterdir() if f.name.endswith(".js")]
     assert len(scripts) == 6

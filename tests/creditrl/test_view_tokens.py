@@ -69,13 +69,9 @@ def kinds(row: tuple[Kind, ...]) -> str:
 
 def test_a_growing_conversation_is_one_row_whose_replies_are_trained():
     (row,) = token_rows(GROWS)
-    assert row.ids == (0, 1, 2, END, 3, 4, 4)
+    assert (row.ids, row.turns) == ((0, 1, 2, END, 3, 4, 4), range(2))
     assert kinds(row.kinds) == "--tt-cc"
-    assert row.turns == range(2)
-
-
-def test_prompts_that_do_not_grow_are_a_row_each():
-    first, second = token_rows(APART)
+    first, second = token_rows(APART)  # prompts that do not grow are a row each
     assert (first.ids, kinds(first.kinds)) == ((0, 1, 2, END), "--tt")
     assert (second.ids, kinds(second.kinds)) == ((3, 4, 4), "-cc")
 
