@@ -272,27 +272,24 @@ def test_a_recipe_stands_on_its_base_and_takes_nothing_of_another_method(tmp_pat
     assert read_recipe(tmp_path / "b.toml")["env"] == {"id": "ALFWorld", "options": {"a": 1}}
 
 
-@pytest.mark.parametrize(
-    ("base", "match"),
-    [
-        ('"round.toml"', r"The bases of .*round.toml go in a circle: .*round.toml -> .*round.toml"),
+def test_bad_bases_are_refused(tmp_path, monkeypatch):
+    folder = tmp_path / "recipes"
+    folder.mkdir()
+    (tmp_path / "here.toml").touch()
+    for name in ("versions.json", "config.toml"):  # a run's
+        (folder / name).touch()
+    monkeypatch.chdir(tmp_path)  # the working directory is not where a base is looked for
+    for base, match in (
+        ('"round.toml"', "The bases of .*round.toml go in a circle: .*round.toml -> .*round.toml"),
         ("7", "base is 7: expected a name"),
         ('""', "base is '': expected a name"),
         ('"here.toml"', "there is no .*here.toml: expected a file beside the recipe"),
         ('"absent"', "No recipe named 'absent'"),
         ('"config.toml"', "the config of a run: expected a recipe"),
-    ],
-)
-def test_bad_bases_are_refused(tmp_path, monkeypatch, base, match):
-    folder = tmp_path / "recipes"
-    folder.mkdir()
-    (folder / "round.toml").write_text(f"base = {base}\n")
-    for name in ("versions.json", "config.toml"):  # a run's
-        (folder / name).touch()
-    (tmp_path / "here.toml").write_text("")
-    monkeypatch.chdir(tmp_path)  # the working directory is not where a base is looked for
-    with pytest.raises((ConfigError, UnknownNameError), match=match):
-        read_recipe(folder / "round.toml")
+    ):
+        (folder / "round.toml").write_text(f"base = {base}\n")
+        with pytest.raises((ConfigError, UnknownNameError), match=match):
+            read_recipe(folder / "round.toml")
 
 
 def test_specialised_fields_are_checked_and_defaulted():

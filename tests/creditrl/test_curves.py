@@ -4,7 +4,6 @@ import math
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from creditrl.agents.intervals import Estimate, wilson_interval
@@ -77,23 +76,17 @@ def test_everything_that_was_measured_is_drawn(tmp_path):
     assert abs(level - (greens.min() + greens.max()) / 2) < 12
 
 
-@pytest.mark.parametrize(
-    ("rows", "evaluations"),
-    [
+def test_gaps_are_left_out(tmp_path):
+    nothing = SimpleNamespace(success=Estimate(math.nan, math.nan, math.nan, 0))
+    for rows, evaluations in (
         ([{"phase": "train", "update": 1, "loss": 0.5}], EVALUATIONS),  # SFT has no episodes
         (training_rows([None, math.nan, 0.5]), {}),
         (training_rows([0.5]), {"after": {"sampled": evaluation(1.0)}}),
-        (
-            training_rows([0.5] * 3),
-            {"x": {"sampled": SimpleNamespace(
-                overall=SimpleNamespace(success=Estimate(math.nan, math.nan, math.nan, 0)))}},
-        ),
+        (training_rows([0.5] * 3), {"x": {"sampled": SimpleNamespace(overall=nothing)}}),
         ([{"update": 1, "success": 0.1}, {"update": 2, "success": 0.2}], EVALUATIONS),
-    ],
-)  # fmt: skip
-def test_gaps_are_left_out(tmp_path, rows, evaluations):
-    path = learning_curve(rows, evaluations, tmp_path / "x.png", "t")
-    assert Image.open(path).size == (1350, 750)
+    ):
+        path = learning_curve(rows, evaluations, tmp_path / "x.png", "t")
+        assert Image.open(path).size == (1350, 750)
 
 
 def test_the_picture_has_a_fixed_size_and_equal_bytes_in_any_style(tmp_path):

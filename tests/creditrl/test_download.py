@@ -316,17 +316,13 @@ def test_absent_files_are_found_by_size_and_where_asked_by_content(archive, tmp_
     assert absent_files(tmp_path, contents, check=["top/a.txt", "elsewhere"])[0] == "top/a.txt"
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_a_truncated_archive_is_one_line_and_unpacks_nothing(archive, tmp_path, share):
+def test_a_truncated_archive_unpacks_nothing_and_a_damaged_byte_is_found(archive, tmp_path):
     raw = archive.read_bytes()
-    archive.write_bytes(raw[: int(share * len(raw))])
-    with pytest.raises(DataError, match=f"{archive}: the archive is cut or damaged.*{MEND}"):
-        unpack(archive, tmp_path / "out", mend=MEND)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_damaged_byte_is_found_by_the_files_checksum(tmp_path):
-    archive = tmp_path / "toy.zip"
+    for share in (0.0, 0.5, 0.99):
+        archive.write_bytes(raw[: int(share * len(raw))])
+        with pytest.raises(DataError, match=f"{archive}: the archive is cut or damaged.*{MEND}"):
+            unpack(archive, tmp_path / "out", mend=MEND)
+        assert not (tmp_path / "out").exists()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as out:
         out.writestr("a.txt", b"sound")
         out.writestr("b.txt", b"to be damaged")
@@ -336,17 +332,14 @@ def test_a_damaged_byte_is_found_by_the_files_checksum(tmp_path):
     assert content(tmp_path / "out") == {"a.txt": b"sound"}
 
 
-@pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil", "..\\evil", "C:/evil"])
-def test_no_file_is_written_outside_of_the_folder(tmp_path, name):
+def test_no_file_is_written_outside_of_the_folder(tmp_path):
     archive = tmp_path / "toy.zip"
-    archive.write_bytes(zipped({"good": b"1", name: b"2"}))
-    with pytest.raises(DataError, match="outside of the folder"):
-        unpack(archive, tmp_path / "in" / "out")
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["toy.zip"]
-
-
-def test_a_link_in_an_archive_is_no_link_on_the_disk(tmp_path):
-    archive = tmp_path / "toy.zip"
+    for name in ("../evil", "/evil", "a/../../evil", "..\\evil", "C:/evil"):
+        archive.write_bytes(zipped({"good": b"1", name: b"2"}))
+        with pytest.raises(DataError, match="outside of the folder"):
+            unpack(archive, tmp_path / "in" / "out")
+        assert [path.name for path in tmp_path.rglob("*")] == ["toy.zip"]
+    # Nor is a link in an archive one on the disk.
     with zipfile.ZipFile(archive, "w") as out:
         link = zipfile.ZipInfo("link")
         link.external_attr = (stat.S_IFLNK | 0o777) << 16

@@ -1,4 +1,4 @@
-"""The examples that need no other package run as they stand: notebooks, and GRPO in one file.
+"""The examples that need no other package run, with smaller numbers: notebooks, a one-file GRPO.
 
 Notebooks run in a kernel (nbclient, ipykernel) and not by ``exec``: the live curve and the tables
 are what a notebook's display makes of them.

@@ -48,24 +48,20 @@ def test_a_checkout_is_installed_from_its_folder():
         require_extra("no_such_package_at_all", "view")
 
 
-@pytest.mark.parametrize(
-    ("noted", "url"),
-    [
+def test_a_copy_is_installed_from_where_it_came(monkeypatch):
+    commit = "git+https://git.example/creditrl.git@4c8b55d"
+    for noted, url in (
         (None, None),
-        (GIT, "git+https://git.example/creditrl.git@4c8b55d"),
-        (
-            {**GIT, "subdirectory": "a"},
-            "git+https://git.example/creditrl.git@4c8b55d#subdirectory=a",
-        ),
+        (GIT, commit),
+        ({**GIT, "subdirectory": "python"}, f"{commit}#subdirectory=python"),
+        ({"url": "file:///tmp/c.whl", "archive_info": {}}, "file:///tmp/c.whl"),
         ({"url": "file:///home/me/creditrl", "dir_info": {}}, "file:///home/me/creditrl"),
-    ],
-)
-def test_a_copy_is_installed_from_where_it_came(monkeypatch, noted, url):
-    installed(monkeypatch, noted)
-    *command, wanted = shlex.split(install_command("train"))
-    requirement = Requirement(wanted)
-    assert command == ["pip", "install"]
-    assert (requirement.name, requirement.extras, requirement.url) == ("creditrl", {"train"}, url)
+    ):
+        installed(monkeypatch, noted)
+        *command, wanted = shlex.split(install_command("train"))
+        made = Requirement(wanted)
+        assert command == ["pip", "install"]
+        assert (made.name, made.extras, made.url) == ("creditrl", {"train"}, url)
 
 
 def test_no_hint_is_made_elsewhere():

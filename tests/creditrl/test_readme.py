@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from programs import by_python
 
+from creditrl.envs.check import RULES
+
 ROOT = Path(__file__).parents[2]
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text("utf-8")
@@ -56,8 +58,9 @@ def by_line(example: Example) -> str:
     return f"{example.page}:{example.line}"
 
 
-def test_the_readme_has_at_most_250_lines():
+def test_the_readme_has_at_most_250_lines_and_counts_the_rules_of_the_check():
     assert README.count("\n") <= 250
+    assert f"the contract: {len(RULES)} rules" in README
 
 
 def test_there_are_examples_of_each_kind():
@@ -140,9 +143,3 @@ def test_the_tables_name_what_is_registered():
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| .* \|$", table, re.M))))
     own = {m.name for m in list_methods() if m.method.__module__.startswith("creditrl.")}
     assert named and named <= own
-
-
-def test_the_readme_counts_the_rules_of_the_check():
-    from creditrl.envs.check import RULES
-
-    assert f"the contract: {len(RULES)} rules" in README

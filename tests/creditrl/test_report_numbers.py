@@ -180,11 +180,11 @@ def test_text_is_shown_as_text():
     assert "![a (plot)](./plot.png)" in text
 
 
-@pytest.mark.parametrize("kind", ["lines", "bars", "points"])
-def test_a_figure_is_drawn_from_its_data_alone(kind):
+def test_a_figure_is_drawn_from_its_data_alone():
     series = Series("_a $x", (0.0, 1.0), (0.5, math.nan), (0.4, math.nan), (0.7, math.nan))
-    figure = Figure("f", "f", kind, "x", "y", (series,), ("one", "two"), True)
-    first = draw(figure)
-    assert first.startswith(b"\x89PNG") and draw(figure) == first
-    assert not figure.empty
-    assert replace(figure, series=(Series("a", (0.0,), (math.nan,)),)).empty
+    for kind in ("lines", "bars", "points"):
+        figure = Figure("f", "f", kind, "x", "y", (series,), ("one", "two"), True)
+        first = draw(figure)
+        assert first.startswith(b"\x89PNG") and draw(figure) == first
+        assert not figure.empty
+        assert replace(figure, series=(Series("a", (0.0,), (math.nan,)),)).empty

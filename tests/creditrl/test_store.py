@@ -256,21 +256,21 @@ def test_a_store_can_be_sealed_again(tmp_path):
     assert ids(TrajectoryStore(store.folder)) == ["0", "again", "1"]
 
 
-@pytest.mark.parametrize("seal_at", [None, 1, 2, 3, 4])
-def test_a_resume_drops_later_updates(tmp_path, seal_at):
-    store = TrajectoryStore(tmp_path)
-    for update in range(5):
-        store.append(update, [make_episode(f"{update}")])
-        if update == seal_at:
-            store.seal()
-    store.drop_after(2)
-    assert store.updates() == [0, 1, 2] and ids(store) == ["0", "1", "2"]
-    store.append(3, [make_episode("3, second time")])
-    assert ids(TrajectoryStore(tmp_path)) == ["0", "1", "2", "3, second time"]
-    store.seal()
-    assert ids(TrajectoryStore(tmp_path)) == ["0", "1", "2", "3, second time"]
-    store.drop_after(-1)
-    assert files(tmp_path) == []
+def test_a_resume_drops_later_updates(tmp_path):
+    for seal_at in (None, 1, 2, 3, 4):
+        store = TrajectoryStore(tmp_path)
+        for update in range(5):
+            store.append(update, [make_episode(f"{update}")])
+            if update == seal_at:
+                store.seal()
+        store.drop_after(2)
+        assert store.updates() == [0, 1, 2] and ids(store) == ["0", "1", "2"]
+        store.append(3, [make_episode("3, second time")])
+        assert ids(TrajectoryStore(tmp_path)) == ["0", "1", "2", "3, second time"]
+        store.seal()
+        assert ids(TrajectoryStore(tmp_path)) == ["0", "1", "2", "3, second time"]
+        store.drop_after(-1)
+        assert files(tmp_path) == []
 
 
 def test_a_torn_part_keeps_its_whole_frames_and_says_so(tmp_path, monkeypatch):

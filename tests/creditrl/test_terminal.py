@@ -13,20 +13,16 @@ from creditrl.progress import Progress
 from creditrl.terminal import PlainConsole, TitledTable, plain, printable
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("naïve\tcafé\n😀", "naïve\tcafé\n😀"),
-        ("\x1b[2J", "\\x1b[2J"),
-        ("\x9b31m\x00\r\x7f", "\\x9b31m\\x00\\r\\x7f"),
-        ("a\u202eb\u2066c\u2028d\ufeff", "a\\u202eb\\u2066c\\u2028d\\ufeff"),
-        ("\ud800", "\\ud800"),
-    ],
-)
-def test_control_characters_are_written_out_and_nothing_else(text, shown):
-    assert printable(text) == shown
-    assert printable(shown) == shown
-    shown.encode()
+def test_control_characters_are_written_out_and_nothing_else():
+    for text, shown in {
+        "naïve\tcafé\n😀": "naïve\tcafé\n😀",
+        "\x1b[2J": "\\x1b[2J",
+        "\x9b31m\x00\r\x7f": "\\x9b31m\\x00\\r\\x7f",
+        "a\u202eb\u2066c\u2028d\ufeff": "a\\u202eb\\u2066c\\u2028d\\ufeff",
+        "\ud800": "\\ud800",
+    }.items():
+        assert printable(text) == printable(shown) == shown
+        shown.encode()
 
 
 HOSTILE = "[/b][red]x[/] :smile: \x1b[2J\x1b]0;title\x07 \ud800"
