@@ -33,7 +33,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return line
 
 
-def test_the_overview_names_every_command(capsys):
+def test_the_overview_names_every_command_and_the_version_is_the_packages(capsys):
     for arguments in ((), ("--help",), ("-h",), ("help",)):
         assert run(arguments) == 0
         out = capsys.readouterr().out
@@ -41,9 +41,6 @@ def test_the_overview_names_every_command(capsys):
     for command, one in (("data", "get NAME"), ("bench", "tasks ID")):
         assert run([command, "--help"]) == 0
         assert f"  creditrl {command} {one} " in capsys.readouterr().out
-
-
-def test_the_version_is_the_packages(capsys):
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"creditrl {__version__}\n"
 

@@ -216,8 +216,8 @@ def test_differences_are_of_equal_tasks_and_say_so(tmp_path):
 
 
 def test_the_parts_of_an_update_are_shares_of_its_time(tmp_path):
-    seconds = {"generation": 3.0, "waiting": 1.0, "beside_generation": 2.0}
-    make_run(tmp_path / "one", parts={f"seconds/{name}": s for name, s in seconds.items()})
+    parts = {"seconds/generation": 3.0, "seconds/waiting": 1.0, "seconds/beside_generation": 2.0}
+    make_run(tmp_path / "one", parts=parts)
     make_run(tmp_path / "old", method=Method(w=0.5))
     report = build_report(load_runs([tmp_path / "one", tmp_path / "old"]), analysis=True)
     blocks = section(report, "Where the time of an update goes")
@@ -278,12 +278,8 @@ def test_when_runs_got_somewhere(tmp_path):
     (table,) = tables(blocks)
     assert table.columns[3:] == ("gigpo's best, 75.0 %", "60 %")
     # Validation reached 0.75 at update 3; training episodes' running mean is 0.4 throughout.
-    assert table.rows[0][2:] == ("validation", "update 3, 300 turns", "update 3, 300 turns")
-    assert table.rows[1][2:] == (
-        "training, running mean",
-        "never (best 40.0 %)",
-        "never (best 40.0 %)",
-    )
+    assert table.rows[0][2:] == ("validation", *["update 3, 300 turns"] * 2)
+    assert table.rows[1][2:] == ("training, running mean", *["never (best 40.0 %)"] * 2)
     assert "Not recorded by grpo: success on validation tasks" in said(blocks)
 
 

@@ -269,7 +269,7 @@ def get(address: str, path: str, **headers: str) -> tuple[int, dict[str, str], b
         return error.code, dict(error.headers), error.read()
 
 
-def test_the_server_gives_one_page_and_json(server, made):
+def test_the_server_gives_one_page_and_json_and_404_for_what_is_not_there(server, made):
     status, headers, page = get(server.address, "/")
     assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
     # Nothing is loaded from elsewhere.
@@ -282,9 +282,6 @@ def test_the_server_gives_one_page_and_json(server, made):
     packed = get(server.address, "/api/0/episode/3", **{"Accept-Encoding": "gzip"})
     assert packed[1]["Content-Encoding"] == "gzip"
     assert json.loads(gzip.decompress(packed[2])) == made.answer("episode/3")
-
-
-def test_what_is_not_there_is_404(server):
     for path in ("/api/0/episode/99", "/api/1/run", "/api/x/run", "/etc/passwd",
                  "/picture/0/0/0", "/picture/0/0", "/api/-1/run"):  # fmt: skip
         status, _, body = get(server.address, path)

@@ -283,7 +283,7 @@ def test_what_is_unfolded_stays_so_and_only_what_changed_is_asked_for(browser, t
         serving.close()
 
 
-def test_opening_takes_four_requests_and_lists_the_episodes_by_words(browser, two):
+def test_opening_takes_five_requests_and_no_episode_and_lists_them(browser, two):
     browser.show(f"{two.address}/", "run")
     names = browser.script("return performance.getEntriesByType('resource').map(e => e.name)")
     paths = sorted(name.removeprefix(two.address) for name in names)
