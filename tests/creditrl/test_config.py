@@ -96,6 +96,11 @@ def test_a_table_changes_only_the_keys_it_names():
     assert config.rollout.groups == 4
 
 
+def test_a_field_without_default_must_be_given():
+    with pytest.raises(ConfigError, match="missing key level: expected str"):
+        from_mapping(Strict, {}, WHERE)
+
+
 def test_gentle_conversions():
     data = {
         "groups": 1e3,
@@ -129,6 +134,7 @@ def test_gentle_conversions():
         ({"rollout": {"groups": True}}, "rollout.groups is True (bool); expected int."),
         ({"rollout": {"image": 1}}, "rollout.image is 1 (int); expected bool."),
         ({"rollout": {"temperature": True}}, "rollout.temperature is True (bool); expected float"),
+        ({"rollout": {"stop_at": "x"}}, "rollout.stop_at is 'x' (str); expected float."),
         ({"rollout": {"mode": "snyc"}}, "expected one of 'sync', 'async', 2. Did you mean 'sync'?"),
         ({"rollout": {"hidden": [1, "b"]}}, "rollout.hidden[1] is 'b' (str); expected int."),
         ({"rollout": {"hidden": 3}}, "rollout.hidden is 3 (int); expected a list of int."),
