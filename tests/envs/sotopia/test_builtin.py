@@ -14,13 +14,6 @@ from creditrl.envs.sotopia.situations import KINDS
 ENV_ID = "CreditRL/SOTOPIA-v0"
 
 
-def test_the_default_needs_neither_data_nor_options() -> None:
-    env = gym.make(ENV_ID)
-    text, info = env.reset(seed=7)
-    assert "<offer " in text and info["task_id"].startswith("builtin/train/")
-    assert info["judge"] == "sotopia-lite/negotiation v1" and info["partner"] == "scripted"
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_ends_and_is_scored(kind: str) -> None:
     venv = SotopiaVectorEnv(16, task_types=kind, split="valid_seen")
@@ -41,14 +34,16 @@ def test_every_kind_ends_and_is_scored(kind: str) -> None:
 
 def test_nothing_is_done_before_it_begins_and_the_expert_does_most() -> None:
     for split in ("train", "valid_unseen"):
-        proof = prove_tasks(SotopiaEnv, {}, split, limit=120)
+        proof = prove_tasks(SotopiaEnv, {}, split, limit=40)
         assert proof.trivial == [] and proof.repeated == []
         assert len(proof.unsolved) <= 0.1 * proof.tasks
 
 
-def test_the_reward_comes_once_at_the_end_and_is_the_score() -> None:
-    env = gym.make(ENV_ID, task_types="items")
-    env.reset(seed=1)
+def test_without_options_the_reward_comes_once_at_the_end_and_is_the_score() -> None:
+    env = gym.make(ENV_ID)
+    text, info = env.reset(seed=7)
+    assert "<offer " in text and info["task_id"].startswith("builtin/train/")
+    assert info["judge"] == "sotopia-lite/negotiation v1" and info["partner"] == "scripted"
     rewards = []
     over = False
     while not over:
@@ -58,9 +53,6 @@ def test_the_reward_comes_once_at_the_end_and_is_the_score() -> None:
         rewards.append(reward)
         over = terminated or truncated
     assert rewards[:-1] == [0.0] * (len(rewards) - 1)
-    assert (
-        rewards[-1]
-        == info["score"]
-        == pytest.approx(min(max(info["judge_scores"]["share"], 0.0), 1.0))
-    )
+    share = min(max(info["judge_scores"]["share"], 0.0), 1.0)
+    assert rewards[-1] == info["score"] == pytest.approx(share)
     assert info["success"] == (info["score"] >= 0.5 and info["judge_scores"]["agreement"] == 1.0)

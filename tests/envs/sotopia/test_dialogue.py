@@ -25,19 +25,15 @@ def alternate(*actions: Action) -> Turns:
     return tuple((a, NOTHING) if k % 2 == 0 else (NOTHING, a) for k, a in enumerate(actions))
 
 
-def test_a_dialogue_ends_at_its_twentieth_turn() -> None:
+def test_a_dialogue_ends_at_its_limit_or_when_somebody_leaves_and_reasons_may_meet() -> None:
     assert ending(alternate(*[HELLO] * 19), Rules()) == ""
     assert ending(alternate(*[HELLO] * 20), Rules()) == "turn_limit"
-
-
-def test_either_leave_ends_a_dialogue_of_two() -> None:
     assert ending(alternate(HELLO, LEAVE), Rules()) == "left"
     assert ending(((LEAVE, LEAVE),), Rules(order="simultaneous")) == "left"
-
-
-def test_two_reasons_may_meet() -> None:
     assert ending(alternate(HELLO, LEAVE), Rules(max_turns=2)) == "turn_limit+left"
     assert ending(alternate(NOTHING, NOTHING), Rules(max_turns=2)) == "turn_limit+stale"
+    assert cut_by_limit("turn_limit")
+    assert not any(map(cut_by_limit, ("", "left", "stale", "turn_limit+left")))
 
 
 @pytest.mark.parametrize(
@@ -66,29 +62,17 @@ def test_the_stale_limit_is_a_rule_like_another() -> None:
     assert ending(both, Rules(order="simultaneous")) == ""
 
 
-def test_only_the_limit_alone_truncates() -> None:
-    assert cut_by_limit("turn_limit")
-    assert not any(map(cut_by_limit, ("", "left", "stale", "turn_limit+left")))
-
-
 def test_orders() -> None:
-    assert [speakers(Rules(), turn, 5) for turn in range(3)] == [
-        (True, False),
-        (False, True),
-        (True, False),
-    ]
+    turns = [(True, False), (False, True), (True, False)]
+    assert [speakers(Rules(), turn, 5) for turn in range(3)] == turns
     assert speakers(Rules(order="simultaneous"), 7, 5) == (True, True)
-    drawn = [speakers(Rules(order="random"), turn, 5) for turn in range(2_000)]
+    rules = Rules(order="random")
+    drawn = [speakers(rules, turn, 5) for turn in range(2_000)]
     assert all(a != b for a, b in drawn)
     # Fair coin: 2,000 draws lie within 4 standard deviations (89) of 1,000.
     assert abs(sum(a for a, _ in drawn) - 1_000) < 90
-    assert drawn != [speakers(Rules(order="random"), turn, 6) for turn in range(2_000)]
-
-
-def test_random_order_is_equal_everywhere() -> None:
-    # splitmix64 with seed 0 gives 0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f,
-    # 0xf88bb8a8724c81ec (its published outputs): top bits 1, 0, 0, 1.
-    rules = Rules(order="random")
+    # Equal everywhere: splitmix64 with seed 0 gives 0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4,
+    # 0x06c45d188009454f, 0xf88bb8a8724c81ec (its published outputs): top bits 1, 0, 0, 1.
     assert [speakers(rules, turn, 0)[1] for turn in range(4)] == [True, False, False, True]
 
 

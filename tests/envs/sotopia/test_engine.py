@@ -12,7 +12,7 @@ import pytest
 from creditrl.envs.base import Copies, Frame
 from creditrl.envs.sotopia.action_text import action_text
 from creditrl.envs.sotopia.casting import Seats
-from creditrl.envs.sotopia.dialogue import PUBLISHED_RULES, Action, Rules, Transcript
+from creditrl.envs.sotopia.dialogue import PUBLISHED_RULES, Action, Rules, Transcript, turns_of
 from creditrl.envs.sotopia.engine import SotopiaEngine
 from creditrl.envs.sotopia.meeting import Meeting
 from creditrl.envs.sotopia.partners import (
@@ -94,6 +94,13 @@ def step(copies: Copies, *actions: str, at: Sequence[int] | None = None) -> Fram
     return copies.step(index, actions)
 
 
+def one_step(combination: Combination, said: str, *parts: object, **options: object) -> Frame:
+    """Return what comes of the first thing that is said in the only copy."""
+    copies, tasks = table(combination, 1, *parts, **options)  # type: ignore[arg-type]
+    begin(copies, tasks)
+    return step(copies, said)
+
+
 def test_where_the_partner_opens_reset_plays_its_opening(combination: Combination) -> None:
     partner = Counting("say: hi")
     copies, tasks = table(combination, 2, partner)
@@ -146,12 +153,15 @@ def test_partly_finished_batches_ask_only_for_the_rest(combination: Combination)
     assert judge.calls == [2]
 
 
-def test_a_partner_that_leaves_ends_the_step(combination: Combination) -> None:
-    copies, tasks = table(combination, 1, Counting("leave"))
-    begin(copies, tasks)
-    frame = step(copies, "say: hello")
+def test_a_partner_may_end_the_step(combination: Combination) -> None:
+    frame = one_step(combination, "say: hello", Counting("leave"))
     assert frame.terminated_K[0] and frame.info["ending"][0] == "left"
     assert "Turn #1: Bo Diaz left the conversation\nThe conversation is over" in frame.text[0]
+    frame = one_step(combination, "say: hello", Counting("nothing"))
+    assert frame.terminated_K[0] and frame.info["ending"][0] == "stale"
+    # Who cannot be read did nothing.
+    frame = one_step(combination, "say: hello", Counting("blah"), rules=Rules(max_stale=3))
+    assert not frame.info["partner_grounded"][0] and not frame.terminated_K[0]
 
 
 def test_a_dialogue_over_before_ones_turn_ends_with_the_first_step(combination: Combination):
@@ -163,13 +173,6 @@ def test_a_dialogue_over_before_ones_turn_ends_with_the_first_step(combination: 
     assert frame.terminated_K[0] and frame.reward_K[0] == 0.75
     assert frame.info["ungrounded_reason"][0] == "inapplicable"
     assert frame.info["dialogue_turn"][0] == 1
-
-
-def test_nothing_after_an_act_is_stale(combination: Combination) -> None:
-    copies, tasks = table(combination, 1, Counting("nothing"))
-    begin(copies, tasks)
-    frame = step(copies, "say: hello")
-    assert frame.terminated_K[0] and frame.info["ending"][0] == "stale"
 
 
 def test_what_is_no_action_waits_and_costs_a_turn(combination: Combination) -> None:
@@ -189,21 +192,10 @@ def test_what_is_no_action_waits_and_costs_a_turn(combination: Combination) -> N
     # Ten turns of twenty are the agent's, and it wasted them all.
     assert frame.truncated_K[0] and frame.info["ending"][0] == "turn_limit"
     assert frame.info["dialogue_turn"][0] == 0 and frame.reward_K[0] == 0.25
-
-
-def test_upstreams_way_with_what_is_no_action_is_an_option(combination: Combination) -> None:
-    copies, tasks = table(combination, 1, unreadable="nothing")
-    begin(copies, tasks)
-    frame = step(copies, "I will say hello")
+    # Upstream's way is an option.
+    frame = one_step(combination, "I will say hello", unreadable="nothing")
     assert frame.info["dialogue_turn"][0] == 2 and not frame.info["grounded"][0]
     assert "Turn #0:\nTurn #1: Bo Diaz said" in frame.text[0]
-
-
-def test_a_partner_that_cannot_be_read_did_nothing(combination: Combination) -> None:
-    copies, tasks = table(combination, 1, Counting("blah"), rules=Rules(max_stale=3))
-    begin(copies, tasks)
-    frame = step(copies, "say: hello")
-    assert not frame.info["partner_grounded"][0] and not frame.terminated_K[0]
 
 
 def test_a_partner_that_fails_invalidates_the_episode(combination: Combination) -> None:
@@ -212,9 +204,7 @@ def test_a_partner_that_fails_invalidates_the_episode(combination: Combination) 
             return [PartnerReply("", error="HTTP 500")] * len(asks)
 
     judge = Fixed()
-    copies, tasks = table(combination, 1, Dead(), judge)
-    begin(copies, tasks)
-    frame = step(copies, "say: hello")
+    frame = one_step(combination, "say: hello", Dead(), judge)
     assert frame.truncated_K[0] and not frame.terminated_K[0]
     assert np.isnan(frame.reward_K[0]) and judge.calls == []
     assert frame.info["error"][0] == "partner counting: HTTP 500"
@@ -223,9 +213,7 @@ def test_a_partner_that_fails_invalidates_the_episode(combination: Combination) 
 
 def test_a_failed_judgement_is_no_zero(combination: Combination) -> None:
     failed = Verdict(goal=None, status="timeout", error="no answer in 30 s", attempts=3)
-    copies, tasks = table(combination, 1, judge=Fixed(failed))
-    begin(copies, tasks)
-    frame = step(copies, "leave")
+    frame = one_step(combination, "leave", judge=Fixed(failed))
     assert frame.terminated_K[0] and np.isnan(frame.reward_K[0])
     assert frame.info["judge_status"][0] == "timeout"
     assert frame.info["judge_attempts"][0] == 3
@@ -234,9 +222,7 @@ def test_a_failed_judgement_is_no_zero(combination: Combination) -> None:
 
 
 def test_without_a_judge_there_is_no_reward_and_no_error(combination: Combination) -> None:
-    copies, tasks = table(combination, 1, judge=NoJudge())
-    begin(copies, tasks)
-    frame = step(copies, "leave")
+    frame = one_step(combination, "leave", judge=NoJudge())
     assert np.isnan(frame.reward_K[0]) and frame.info["error"][0] == ""
     assert frame.info["judge_status"][0] == "none" and frame.info["judge"][0] == "none"
 
@@ -269,8 +255,6 @@ def test_random_order_plays_on_until_it_is_ones_turn(combination: Combination) -
         steps += 1
         over = bool(frame.truncated_K[0])
     assert frame.info["dialogue_turn"][0] == 20
-    from creditrl.envs.sotopia.dialogue import turns_of
-
     assert steps == turns_of(Rules(order="random"), 0, 0)
 
 

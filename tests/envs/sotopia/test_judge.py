@@ -35,10 +35,6 @@ def answer(ann=ANN, bo=BO, keys=("agent_1", "agent_2")) -> str:
     return json.dumps({"evaluations": entries})
 
 
-def swapped() -> str:
-    return answer(BO, ANN, keys=("agent_2", "agent_1"))
-
-
 def judge(endpoint: ChatServer, **options) -> ChatJudge:
     usual = {"base_url": endpoint.url, "backoff": 0.01, "retries": 2, "timeout": 10.0}
     return ChatJudge("toy-judge", **{**usual, **options})
@@ -58,21 +54,13 @@ def other(dialogue: Transcript, text: str) -> Transcript:
 
 
 # -- what is asked --------------------------------------------------------------------------------
-def test_temperature_0_is_in_the_request(endpoint, dialogue):
-    endpoint.answer = lambda body: answer()
-    judge(endpoint).score([dialogue])
-    assert endpoint.requests[0]["temperature"] == 0.0
-    assert endpoint.requests[0]["model"] == "toy-judge"
-    judge(endpoint, temperature=0.3).score([dialogue])
-    assert endpoint.requests[1]["temperature"] == 0.3
-
-
 def test_the_prompt_has_history_goals_question_keys_and_schema_in_this_order(endpoint, dialogue):
     endpoint.answer = lambda body: answer()
     quiet = replace(dialogue, turns=(*dialogue.turns[:1], (NOTHING, NOTHING), *dialogue.turns[1:]))
     judge(endpoint).score([quiet])
-    (message,) = endpoint.requests[0]["messages"]
-    text = message["content"]
+    (request,) = endpoint.requests
+    assert (request["temperature"], request["model"]) == (0.0, "toy-judge")
+    text = request["messages"][0]["content"]
     parts = (
         "Scenario: Two people look at a lamp",
         "Ann cannot cook.",
@@ -104,46 +92,47 @@ def test_the_prompt_has_history_goals_question_keys_and_schema_in_this_order(end
     }
 
 
-def test_only_the_goal_is_asked_for_where_that_is_enough(endpoint, dialogue):
+def test_dimensions_schema_and_temperature_can_be_chosen(endpoint, dialogue):
     endpoint.answer = lambda body: answer({"goal": 7}, {"goal": 6})
-    asked = judge(endpoint, dimensions=("goal",))
+    asked = judge(endpoint, dimensions=("goal",), strict_schema=True, temperature=0.3)
     (verdict,) = asked.score([dialogue])
     assert verdict.goal == (0.7, 0.6) and verdict.scores == ({"goal": 7}, {"goal": 6})
     assert "secret" not in endpoint.prompts()[0].partition('{"$defs"')[2]
-    assert asked.name.endswith("dimensions=goal")
-
-
-def test_a_schema_can_be_sent_along(endpoint, dialogue):
-    endpoint.answer = lambda body: answer()
-    asked = judge(endpoint, strict_schema=True)
-    assert asked.score([dialogue])[0].status == "ok"
     wanted = endpoint.requests[0]["response_format"]
     assert wanted["json_schema"]["schema"]["required"] == ["evaluations"]
-    assert 'response_format="json_schema"' in asked.name and len(asked.name) < 200
+    assert endpoint.requests[0]["temperature"] == 0.3
+    assert "dimensions=goal" in asked.name and len(asked.name) < 200
+    assert 'response_format="json_schema"' in asked.name
 
 
 # -- what is answered -----------------------------------------------------------------------------
 def test_a_verdict_by_hand(endpoint, dialogue):
+    endpoint.plans = [Plan(status=500)]  # passing trouble costs time and no score
     endpoint.answer = lambda body: answer()
     asked = judge(endpoint, prices=(1.0, 2.0))
     (verdict,) = asked.score([dialogue])
     assert verdict.goal == (0.7, 0.6) and verdict.success == (True, False)
     assert verdict.scores == (ANN, BO) and verdict.reasoning[1]["goal"] == "because"
-    assert (verdict.status, verdict.error, verdict.attempts, verdict.tokens) == ("ok", "", 1, 15)
+    assert (verdict.status, verdict.error, verdict.attempts, verdict.tokens) == ("ok", "", 2, 15)
     assert verdict.cost == pytest.approx(20e-6) and not verdict.cached
     assert verdict.raw == answer()
-    assert (
-        verdict.judge
-        == asked.name
-        == (f"chat:toy-judge temperature=0.0 @ {endpoint.url} prompt=v1")
-    )
+    named = f"chat:toy-judge temperature=0.0 @ {endpoint.url} prompt=v1"
+    assert verdict.judge == asked.name == named
 
 
-def test_agents_in_any_order_get_their_own_scores(endpoint, dialogue):
-    names = swapped().replace("agent_1", "Ann Lee").replace("agent_2", "Bo Diaz")
-    endpoint.plans = [swapped(), names]
-    verdicts = judge(endpoint, concurrency=1).score([dialogue, other(dialogue, "Hi")])
-    assert [v.goal for v in verdicts] == [(0.7, 0.6)] * 2
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (answer(BO, ANN, keys=("agent_2", "agent_1")), "ok"),
+        (answer(BO, ANN, keys=("Bo Diaz", "Ann Lee")), "ok"),  # what the judge may use as well
+        (f"My evaluation:\n```json\n{answer()}\n```", "repaired"),
+        (answer().replace("]", "],"), "repaired"),
+    ],
+)
+def test_another_order_and_small_faults_cost_no_second_request(endpoint, dialogue, text, status):
+    endpoint.answer = lambda body: text
+    (verdict,) = judge(endpoint).score([dialogue])
+    assert (verdict.status, verdict.goal, len(endpoint.requests)) == (status, (0.7, 0.6), 1)
 
 
 def test_the_second_time_the_verdict_is_there(endpoint, dialogue):
@@ -160,31 +149,11 @@ def test_the_second_time_the_verdict_is_there(endpoint, dialogue):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        f"```json\n{answer()}\n```",
-        f"My evaluation: {answer()} Done.",
-        answer().replace("]", "],"),
-        answer().replace('["because", 7]', '["because", "and so", 7]'),
-        answer().replace("agent_1", "Ann").replace("agent_2", "Agent 2 (Bo Diaz)"),
-    ],
-)
-def test_small_faults_are_mended_here(endpoint, dialogue, text):
-    endpoint.answer = lambda body: text
-    (verdict,) = judge(endpoint).score([dialogue])
-    assert verdict.goal == (0.7, 0.6) and len(endpoint.requests) == 1
-    # A name for a key is what the judge may use as well.
-    assert verdict.status == ("ok" if text.startswith('{"evaluations": {"Ann"') else "repaired")
-
-
-@pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("Ann did well, Bo less so.", "it holds no JSON object"),
-        (answer()[: len(answer()) // 2], "no entry for agent_2 (Bo Diaz)"),
-        (answer({**ANN, "goal": 11}), "agent_1 (Ann Lee): goal is 11, expected 0 to 10"),
-        (answer(keys=("agent_1", "Ann Lee")), "agent_1 (Ann Lee) is there twice"),
         ("", "it holds no JSON object"),
+        (answer({**ANN, "goal": 11}), "agent_1 (Ann Lee): goal is 11, expected 0 to 10"),
+        (Plan(answer()[:300], finish_reason="length"), "cut at the token limit"),
     ],
 )
 def test_great_faults_are_sent_back_once(endpoint, dialogue, text, problem):
@@ -194,7 +163,8 @@ def test_great_faults_are_sent_back_once(endpoint, dialogue, text, problem):
     assert verdict.tokens == 30
     question, said, complaint = endpoint.requests[1]["messages"]
     assert question == endpoint.requests[0]["messages"][0]
-    assert said == {"role": "assistant", "content": text or "(no answer)"}
+    content = text.text if isinstance(text, Plan) else text
+    assert said == {"role": "assistant", "content": content or "(no answer)"}
     assert problem in complaint["content"] and "goal 0 to 10" in complaint["content"]
     assert endpoint.requests[1]["temperature"] == 0.0
     # What came of it is kept: the same dialogue has the same verdict, without a request.
@@ -216,40 +186,12 @@ def test_what_cannot_be_mended_is_invalid_and_asked_anew_the_next_time(endpoint,
     assert (once.status, once.attempts) == ("invalid", 1)
 
 
-def test_an_answer_cut_at_the_token_limit_is_told_so(endpoint, dialogue):
-    endpoint.plans = [Plan(answer()[:300], finish_reason="length"), answer()]
-    (verdict,) = judge(endpoint, max_tokens=80).score([dialogue])
-    assert verdict.status == "repaired"
-    assert "cut at the token limit" in endpoint.requests[1]["messages"][2]["content"]
-
-
 # -- what goes wrong on the way -------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("plan", "status", "attempts"),
-    [
-        (Plan(answer(), delay=0.2), "ok", 1),
-        (Plan(status=429, headers={"Retry-After": "0.1"}), "ok", 2),
-        (Plan(status=500), "ok", 2),
-        (Plan(answer(), cut=300), "ok", 2),
-        (Plan(body=b'{"choices": [{'), "ok", 2),
-        (Plan(hang=True), "ok", 2),
-    ],
-)
-def test_passing_trouble_costs_time_and_no_score(endpoint, dialogue, plan, status, attempts):
-    endpoint.plans = [plan]
-    endpoint.answer = lambda body: answer()
-    # Whoever hangs is given up soon; the answer after it, and all others, may take their time.
-    (verdict,) = judge(endpoint, timeout=1 if plan.hang else 10).score([dialogue])
-    assert (verdict.status, verdict.attempts, verdict.goal) == (status, attempts, (0.7, 0.6))
-
-
 @pytest.mark.parametrize(
     ("plan", "status"),
     [
-        (Plan(status=429), "error"),
         (Plan(status=500), "error"),
         (Plan(status=401), "error"),
-        (Plan(answer(), cut=300), "error"),
         (Plan(hang=True), "timeout"),
         (Plan("Both did well."), "invalid"),
     ],
@@ -284,12 +226,6 @@ def test_one_failure_does_not_touch_the_other_verdicts(endpoint, dialogue):
     verdicts = asked.score(dialogues)
     assert [v.status for v in verdicts] == ["ok"] * 3 + ["error"] + ["ok"] * 2
     assert asked.counts == {"ok": 5, "error": 1}
-
-
-def test_all_dialogues_are_judged_at_once_and_no_more_than_allowed(endpoint, dialogue):
-    endpoint.answer = lambda body: Plan(answer(), delay=0.05)
-    judge(endpoint, concurrency=4).score([other(dialogue, f"{i}") for i in range(12)])
-    assert (endpoint.most_at_once, len(endpoint.requests)) == (4, 12)
 
 
 def test_an_alarm_is_given_when_too_many_fail(endpoint, dialogue):

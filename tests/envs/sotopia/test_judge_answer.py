@@ -27,8 +27,6 @@ from creditrl.envs.sotopia.judge_answer import read_answer
 
 NINES = "9" * 5000
 ONE_SCORE = '{"agent_1": {"goal": ["x", 1]}}'
-
-
 PLAIN = ("Samuel Anderson", "Finnegan O'Malley")
 AS_ASKED = ("as asked", "indented", "compact", "no wrapper", "keys ", "dimensions ")
 READABLE = [name for name in OBJECTS | LOOSE if name != "scores over ten"]
@@ -87,27 +85,18 @@ def test_a_plain_answer_that_contradicts_itself_is_refused(kind):
         assert read_answer(text, drawn.names).problems, text
 
 
-def assert_never_wrong(count: int, seed: int) -> None:
-    came = [(case, outcome(case)) for case in cases(count, seed)]
+def test_no_kind_of_damaged_answer_gives_wrong_scores():
+    assert len(KINDS) >= 150
+    came = [(case, outcome(case)) for case in cases(2 * len(KINDS), seed=0)]
     wrong = [case for case, what in came if what == "wrong"]
     assert not wrong, f"{len(wrong)} wrong, e.g. {wrong[0]}"
     assert share_read(came) >= 0.72
 
 
-def test_no_kind_of_damaged_answer_gives_wrong_scores():
-    assert len(KINDS) >= 150
-    assert_never_wrong(2 * len(KINDS), seed=0)
-
-
-@pytest.mark.slow
-def test_of_two_thousand_damaged_answers_none_gives_wrong_scores():
-    assert_never_wrong(2_000, seed=1)
-
-
 def test_an_answer_that_is_cut_anywhere_gives_its_scores_or_none():
     drawn = draw(random.Random(3))
     text = json.dumps({"evaluations": drawn.entries()}, indent=1)
-    for at in range(0, len(text), 2):
+    for at in range(0, len(text), 7):
         reading = read_answer(text[:at], drawn.names)
         assert reading.problems or reading.scores == drawn.truth
     assert read_answer(text[:-1], drawn.names).scores == drawn.truth
@@ -134,18 +123,16 @@ def test_no_text_is_an_error(text):
         *("{", "}", '"', "\\", '{"a', '\n{"a": "x', '{"a": {', '{"a": ["x", ', "{x {x ", "{{"),
         *('{"a": 1}', "/* ", "```\n{", "<think>", "{..., ", '"}{"', "{'a': 'it's ", "&quot;"),
         *('"goal": ["x", 3], ', "goal: 7 ", "agent_1 is ", "score: ", "should be ", "example "),
-        *("this is the ", ". ", "1. ", '{"agent_1": {"goal": "score 3 '),
-        '{"agent_1": [{"dimension": "goal", "score": 1}, ',
+        *("this is the ", ". ", "1. ", '{"agent_1": {"goal": "score 3 ', "</think><think>"),
+        *('{"agent_1": [{"dimension": "goal", "score": 1}, ', '{"a": 1 b ', '"] '),
     ],
 )
 def test_reading_takes_time_in_proportion_to_length(unit):
     def seconds(length: int) -> float:
         text = f"{ONE_SCORE}\n{(unit * length)[:length]}\n{ONE_SCORE}"
-        best = float("inf")
-        for _ in range(2):
-            began = time.process_time()
-            assert read_answer(text, ("Ann Lee", "Bo Diaz")).problems
-            best = min(best, time.process_time() - began)
-        return best
+        began = time.process_time()
+        assert read_answer(text, ("Ann Lee", "Bo Diaz")).problems
+        return time.process_time() - began
 
-    assert seconds(40_000) <= 40 * max(seconds(4_000), 0.004)  # in squared time: 100
+    # In squared time: 100. The second try is for a machine that was busy.
+    assert any(seconds(40_000) <= 40 * max(seconds(4_000), 0.004) for _ in range(2))

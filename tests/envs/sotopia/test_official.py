@@ -38,6 +38,7 @@ from creditrl.envs.sotopia.terms import FriendTerms, ItemTerms, PriceTerms
 from creditrl.errors import ConfigError, DataError, IncompleteDataWarning
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
+COMBOS = "env_agent_combo_storages"
 
 
 # -- a small folder of our own ------------------------------------------------------------------
@@ -125,27 +126,15 @@ def test_casts_that_are_missing_are_counted(folder):
     assert str(env.unwrapped.tasks.coverage) == "40 of 2,510 combinations of SOTOPIA-pi"
 
 
-@pytest.mark.parametrize("subset", [None, "hard"])
-def test_the_published_casts_are_all_there(test_data, subset):
-    home = test_data / "sotopia"
-    assert combination_coverage("valid_unseen", subset, home).complete
-    assert (
-        all(one.complete for one in official_coverage(home)) and len(official_coverage(home)) == 2
-    )
-
-
 def test_records_become_combinations(folder):
     first, second = official_combinations(data_dir=folder)
-    assert (first.id, first.scenario.id, first.names) == (
-        "C0",
-        "S0",
-        ("First0 Last0", "First1 Last1"),
-    )
-    assert first.scenario.relationship == Relationship.FRIEND
+    assert official_combinations(data_dir=folder)[0] is first
+    assert (first.id, first.scenario.id) == ("C0", "S0")
+    assert first.names == ("First0 Last0", "First1 Last1") == second.names[::-1]
+    relationships = [one.scenario.relationship for one in (first, second)]
+    assert relationships == [Relationship.FRIEND, Relationship.STRANGER]
     assert first.scenario.goals == ("Drink it.", "Spill it.") and first.scenario.terms is None
     assert first.characters[0].secret == "Cannot swim." and first.characters[1].age == 31
-    assert second.names == ("First1 Last1", "First0 Last0")
-    assert second.scenario.relationship == Relationship.STRANGER
 
 
 def test_where_the_folder_is(folder, monkeypatch, tmp_path):
@@ -160,17 +149,12 @@ def test_where_the_folder_is(folder, monkeypatch, tmp_path):
 def test_packed_files_are_read_and_a_file_that_changes_is_read_again(folder):
     path = folder / "environment_profiles.jsonl"
     text = path.read_bytes()
-    (folder / f"{path.name}.xz").write_bytes(lzma.compress(text))
     path.unlink()
+    (folder / f"{path.name}.xz").write_bytes(lzma.compress(text))
     assert len(official_combinations(data_dir=folder)) == 2
     (folder / f"{path.name}.xz").unlink()
     (folder / f"{path.name}.gz").write_bytes(gzip.compress(text.replace(b"have tea", b"cook")))
     assert official_combinations(data_dir=folder)[0].scenario.text == "Two people cook."
-
-
-def test_equal_combinations_are_the_same_object(folder):
-    one, other = (official_combinations(data_dir=folder) for _ in range(2))
-    assert one[0] is other[0]
 
 
 @pytest.mark.parametrize(
@@ -179,22 +163,12 @@ def test_equal_combinations_are_the_same_object(folder):
         ("agent_profiles", None, "agent_profiles.jsonl: no such file"),
         ("environment_profiles", "{}\n", "line 1: agent_goals is None, expected two texts"),
         ("environment_profiles", '{"a": ', "line 1: no JSON object, is it cut"),
-        ("environment_profiles", "[]\n", "line 1: no JSON object"),
-        ("env_agent_combo_storages", "\n", "there are no combinations"),
-        (
-            "env_agent_combo_storages",
-            lines([combo("C0", "S0"), combo("C0", "S1")]),
-            "the id C0 stands for several",
-        ),
-        (
-            "env_agent_combo_storages",
-            lines([combo("C0", "S9")]),
-            "line 1: scenario 'S9' is not among the 2",
-        ),
-        ("env_agent_combo_storages", lines([combo("C0", "S0", "P7", "P0")]), "character 'P7'"),
-        ("env_agent_combo_storages", lines([combo("C0", "S0", "P0")]), "expected two ids"),
+        (COMBOS, "\n", "there are no combinations"),
+        (COMBOS, lines([combo("C0", "S0"), combo("C0", "S1")]), "the id C0 stands for several"),
+        (COMBOS, lines([combo("C0", "S9")]), "line 1: scenario 'S9' is not among the 2"),
+        (COMBOS, lines([combo("C0", "S0", "P7", "P0")]), "character 'P7'"),
+        (COMBOS, lines([combo("C0", "S0", "P0")]), "expected two ids"),
         ("environment_profiles", lines([scenario("S0", relationship="9")]), "expected 0 to 5"),
-        ("environment_profiles", lines([scenario("S0", relationship=None)]), "expected 0 to 5"),
         (
             "environment_profiles",
             lines([scenario("S0", source="craigslist_bargains")]),
@@ -216,19 +190,10 @@ def test_what_is_wrong_is_told_with_file_line_and_remedy(folder, name, change, t
         assert f"Run `creditrl data get sotopia --folder {folder}`" in line
 
 
-@pytest.mark.parametrize("part", ["agent_profiles.jsonl", "sub", ".."])
-def test_who_names_a_part_of_the_files_is_told_their_folder(folder, part):
-    with pytest.raises(DataError, match=f"SOTOPIA's profiles lie in {folder}: set data_dir"):
-        official_combinations(data_dir=(folder / part).resolve())
-
-
-def test_damaged_archives_are_told(folder):
-    path = folder / "agent_profiles.jsonl"
-    packed = lzma.compress(path.read_bytes())
-    path.unlink()
-    (folder / "agent_profiles.jsonl.xz").write_bytes(packed[:-20])
-    with pytest.raises(DataError, match="agent_profiles.jsonl.xz: cannot be read"):
-        official_combinations(data_dir=folder)
+def test_who_names_a_part_of_the_files_is_told_their_folder(folder):
+    for part in ("agent_profiles.jsonl", "sub"):
+        with pytest.raises(DataError, match=f"SOTOPIA's profiles lie in {folder}: set data_dir"):
+            official_combinations(data_dir=folder / part)
 
 
 def test_the_benchmark_needs_no_training_data_and_says_what_training_needs(folder):
@@ -244,17 +209,6 @@ def test_subsets_are_checked(folder):
         official_combinations("train", subset="hard", data_dir=folder)
     with pytest.raises(ConfigError, match="'hrad'.*'hard'"):
         official_combinations(subset="hrad", data_dir=folder)
-
-
-def test_training_scenarios_are_parted_and_none_is_in_two_splits(folder):
-    scenarios, combos = training(folder)
-    (folder / "pi_environment_profiles.jsonl").write_text(lines(scenarios))
-    (folder / "pi_env_agent_combos.jsonl.xz").write_bytes(lzma.compress(lines(combos).encode()))
-    train, seen = (official_combinations(s, data_dir=folder) for s in ("train", "valid_seen"))
-    assert len(train) + len(seen) == 40 and 0 < len(seen) < 12
-    assert not {c.scenario.id for c in train} & {c.scenario.id for c in seen}
-    assert {c.scenario.source for c in (*train, *seen)} == {PI_SOURCE}
-    assert Seats(train, "train").task(0).id == f"{train[0].id}/0"
 
 
 # -- the Redis dump -----------------------------------------------------------------------------
@@ -289,7 +243,7 @@ def dump(documents: dict[str, dict]) -> bytes:
     return out + b"\xff" + bytes(8)
 
 
-def test_training_data_may_be_the_dump_it_was_published_in(folder):
+def test_training_data_may_be_the_dump_it_was_published_in_and_are_parted(folder):
     scenarios, combos = training(folder)
     prefix = ":sotopia.database"
     documents = {f"{prefix}.x.EnvironmentProfile:{s['pk']}": s for s in scenarios}
@@ -297,11 +251,14 @@ def test_training_data_may_be_the_dump_it_was_published_in(folder):
     documents[f"{prefix}.x.AgentProfile:P9"] = person(9)
     (folder / "pi_dump.rdb").write_bytes(dump(documents))
     assert read_documents(folder / "pi_dump.rdb") == documents
-    from_dump = {s: official_combinations(s, data_dir=folder) for s in ("train", "valid_seen")}
+    train, seen = (official_combinations(s, data_dir=folder) for s in ("train", "valid_seen"))
+    assert len(train) + len(seen) == 40 and 0 < len(seen) < 12
+    assert not {c.scenario.id for c in train} & {c.scenario.id for c in seen}
+    assert {c.scenario.source for c in (*train, *seen)} == {PI_SOURCE}
     (folder / "pi_dump.rdb").unlink()
     (folder / "pi_environment_profiles.jsonl").write_text(lines(scenarios))
-    (folder / "pi_env_agent_combos.jsonl").write_text(lines(combos))
-    for split, found in from_dump.items():
+    (folder / "pi_env_agent_combos.jsonl.xz").write_bytes(lzma.compress(lines(combos).encode()))
+    for split, found in (("train", train), ("valid_seen", seen)):
         assert list(found) == list(official_combinations(split, data_dir=folder))
 
 
@@ -340,6 +297,7 @@ def real(test_data: Path) -> Path:
 
 
 def test_the_benchmark_is_whole(real):
+    assert [one.complete for one in official_coverage(real)] == [True, True]
     combinations = official_combinations(data_dir=real)
     assert len(combinations) == len({c.id for c in combinations}) == 450
     casts = Counter(c.scenario.id for c in combinations)
@@ -364,6 +322,7 @@ def test_the_benchmark_is_whole(real):
 def test_the_hard_subset_is_upstreams(real):
     listed = json.loads((real / "hard_env_ids.json").read_text())
     assert set(listed) == HARD_SCENARIOS
+    assert combination_coverage("valid_unseen", "hard", real).complete
     hard = official_combinations(subset="hard", data_dir=real)
     assert len(hard) == 70 and {c.scenario.id for c in hard} == HARD_SCENARIOS
     assert len(Seats(hard, "valid_unseen", side=0)) == 70
@@ -371,11 +330,7 @@ def test_the_hard_subset_is_upstreams(real):
 
 def test_training_shares_no_scenario_with_the_benchmark(real):
     splits = {s: official_combinations(s, data_dir=real) for s in SPLITS}
-    assert {s: len(c) for s, c in splits.items()} == {
-        "train": 2290,
-        "valid_seen": 220,
-        "valid_unseen": 450,
-    }
+    assert [len(splits[s]) for s in SPLITS] == [2290, 220, 450]
     for part in (lambda c: c.scenario.id, lambda c: c.scenario.text, lambda c: c.id):
         values = [{part(c) for c in found} for found in splits.values()]
         assert sum(map(len, values)) == len(set().union(*values))
@@ -399,14 +354,13 @@ def test_thirty_scenarios_have_terms(real):
             assert sum(t.surplus(name) == (1.0, 1.0) for name in t.deals()) == 1
 
 
-@pytest.mark.parametrize("side", [0, 1])
-def test_every_combination_plays_twenty_turns_and_ends_by_the_rules(real, side):
-    seats = Seats(official_combinations(data_dir=real), "valid_unseen", side)
+def test_every_combination_plays_twenty_turns_and_ends_by_the_rules(real):
+    seats = Seats(official_combinations(data_dir=real), "valid_unseen", side=1)
     engine = SotopiaEngine(len(seats), SmallTalkPartner(), RuleJudge(), Rules())
     copies = Copies(engine, "CreditRL/SOTOPIA-v0", 20)
     frame = copies.begin(engine.every, [*seats], [*range(len(seats))])
     for text, task in zip(frame.text, seats, strict=True):
-        assert task.data.combination.names[side] in text and "<extra_info>" not in text
+        assert task.data.combination.names[1] in text and "<extra_info>" not in text
     for _ in range(9):
         frame = copies.step(engine.every, ["say: I see."] * len(seats))
         assert not (frame.terminated_K | frame.truncated_K).any()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from creditrl.envs.sotopia.dialogue import NOTHING, Action
-from creditrl.envs.sotopia.profiles import Combination, Relationship
+from creditrl.envs.sotopia.profiles import Character, Combination, Relationship
 from creditrl.envs.sotopia.rendering import (
     NEWS,
     bio,
@@ -20,7 +20,9 @@ HELLO = Action("speak", "Hello")
 NODS = Action("non-verbal communication", "nods")
 
 
-def test_a_context_hides_what_is_the_others(combination: Combination) -> None:
+def test_a_context_hides_what_is_the_others_and_from_a_judge_nothing(
+    combination: Combination,
+) -> None:
     assert context(combination, 0).split("\n") == [
         "Scenario: Two people look at a lamp that is for sale.",
         "Participants: Ann Lee and Bo Diaz",
@@ -32,44 +34,24 @@ def test_a_context_hides_what_is_the_others(combination: Combination) -> None:
         "Ann Lee's goal: Sell it (it cost you 20)",
         "Bo Diaz's goal: Unknown",
     ]
-
-
-@pytest.mark.parametrize(
-    ("relationship", "shown"),
-    [
-        (Relationship.STRANGER, ""),
-        (Relationship.KNOW_BY_NAME, " Bo Diaz"),
-        (
-            Relationship.ACQUAINTANCE,
-            " Bo Diaz is a 40-year-old male pilot. He/him pronouns. Bo flies gliders.",
-        ),
-        *[
-            (
-                near,
-                " Bo Diaz is a 40-year-old male pilot. He/him pronouns. Bo flies gliders. "
-                "Personality and values description: Bo is bold.",
-            )
-            for near in (Relationship.FRIEND, Relationship.ROMANTIC, Relationship.FAMILY)
-        ],
-    ],
-)
-def test_closer_people_know_more_and_nobody_a_secret(make_combination, relationship, shown):
-    cast = make_combination(relationship)
-    assert f"Bo Diaz's background:{shown}\n" in context(cast, 0)
-    assert "Bo Diaz's background: Unknown\n" in context(cast, 0, "own")
-    assert "Bo's secrets: Bo fears heights." in context(cast, 1, "own")
-
-
-def test_a_judge_reads_everything(combination: Combination) -> None:
-    text = context(combination, None)
+    judges = context(combination, None)
     for part in ("Ann cannot cook.", "Bo fears heights.", "Sell it", "Buy it"):
-        assert part in text
-    assert "Unknown" not in text
+        assert part in judges
+    assert "Unknown" not in judges
+
+
+def test_closer_people_know_more_and_nobody_a_secret(make_combination):
+    name, public = " Bo Diaz", " is a 40-year-old male pilot. He/him pronouns. Bo flies gliders."
+    near = f"{name}{public} Personality and values description: Bo is bold."
+    shown = ("", name, f"{name}{public}", near, near, near)  # from strangers to a family
+    for relationship, told in zip(sorted(Relationship), shown, strict=True):
+        cast = make_combination(relationship)
+        assert f"Bo Diaz's background:{told}\n" in context(cast, 0)
+        assert "Bo Diaz's background: Unknown\n" in context(cast, 0, "own")
+        assert "Bo's secrets: Bo fears heights." in context(cast, 1, "own")
 
 
 def test_a_character_without_details_has_no_gaps() -> None:
-    from creditrl.envs.sotopia.profiles import Character
-
     plain = Character("x", "Kim", "Oh", 20, "Student")
     assert bio(plain, None) == "Kim Oh is a 20-year-old student."
     assert bio(plain, Relationship.FRIEND) == "Kim Oh is a 20-year-old student."
@@ -78,7 +60,6 @@ def test_a_character_without_details_has_no_gaps() -> None:
 @pytest.mark.parametrize(
     ("marked", "to_0", "to_1", "to_judge"),
     [
-        ("plain & simple", "plain & simple", "plain & simple", "plain & simple"),
         ("a <extra_info>b</extra_info> c", "a b c", "a b c", "a b c"),
         ("a <p viewer='agent_0'>b</p> c", "a b c", "a  c", "a b c"),
         ('a <p viewer="environment">b <strategy_hint>c</strategy_hint></p>', "a ", "a ", "a b c"),
