@@ -92,9 +92,12 @@ class Home:
         self.world, failure = perform(self.scene, self.world, Act(name, ids), self.profile)
         return failure
 
-    def all(self, *acts: tuple[str | int, ...]) -> Home:
-        for name, *ids in acts:
-            assert self.do(str(name), *map(int, ids)) is None, (name, ids)
+    def play(self, script: str) -> Home:
+        """Do "WALK 13; OPEN 13: wrong_property": each fails with its code, or has none."""
+        for part in script.split("; "):
+            text, _, code = part.partition(": ")
+            name, *ids = text.split()
+            assert self.code(name, *map(int, ids)) == code, part
         return self
 
     def code(self, name: str, *ids: int) -> str:

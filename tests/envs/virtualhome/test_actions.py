@@ -78,19 +78,19 @@ def test_a_name_stands_for_what_was_meant_by_it_and_else_for_the_nearest() -> No
 
     assert mug() == 13  # in the same room
     assert mug(mug=30) == 30
-    home.all(("WALK", 2))
+    home.play("WALK 2")
     assert mug() == 30  # in the same room
-    home.all(("WALK", 12))
+    home.play("WALK 12")
     assert mug() == 13  # in reach of who is at the table
-    home.all(("WALK", 30), ("GRAB", 30), ("WALK", 13))
+    home.play("WALK 30; GRAB 30; WALK 13")
     assert mug() == 13  # both are CLOSE: the lower id
 
 
 def test_the_first_of_two_is_what_is_in_the_hand() -> None:
-    home = two_mugs().all(("WALK", 30), ("GRAB", 30))
+    home = two_mugs().play("WALK 30; GRAB 30")
     assert act(home, "put mug on bed", mug=13) == Act("PUTBACK", (30, 20))
     assert act(home, "put mug 13 on bed", mug=13) == Act("PUTBACK", (13, 20))
-    home.all(("WALK", 13), ("GRAB", 13))
+    home.play("WALK 13; GRAB 13")
     assert act(home, "put mug on table", mug=13) == Act("PUTBACK", (13, 12))
     assert act(home, "put mug on mug 30", mug=13) == Act("PUTBACK", (13, 30))
     assert act(home, "drink mug", mug=13) == Act("DRINK", (13,))
@@ -114,5 +114,5 @@ def words_mean_their_acts(scene: Scene, world: World, names: dict[str, int]) -> 
 
 @pytest.mark.parametrize("names", [{}, {"mug": 13}, {"mug": 30}])
 def test_every_possible_act_can_be_said(names: dict[str, int]) -> None:
-    home = two_mugs().all(("WALK", 30), ("GRAB", 30), ("WALK", 12), ("GRAB", 13))
+    home = two_mugs().play("WALK 30; GRAB 30; WALK 12; GRAB 13")
     assert words_mean_their_acts(home.scene, home.world, names) > 50

@@ -23,14 +23,14 @@ def test_conditions_hold_one_by_one() -> None:
         return found[0]
 
     assert met() == 0
-    home.all(("WALK", 13), ("WASH", 13))
+    home.play("WALK 13; WASH 13")
     assert met() == 1
-    home.all(("GRAB", 13))
+    home.play("GRAB 13")
     assert met() == 2  # it is off the table
-    home.all(("WALK", 20), ("PUTBACK", 13, 20))
+    home.play("WALK 20; PUTBACK 13 20")
     assert met() == 3
     assert unmet(home.scene, home.world, GOAL) == Goal(states=((22, frozenset({"ON"})),))
-    home.all(("SWITCHON", 22))
+    home.play("SWITCHON 22")
     assert met() == 4
 
 
@@ -38,7 +38,7 @@ def test_all_states_of_a_node_count() -> None:
     home = Home()
     wanted = Goal(states=((10, frozenset({"CLOSED"})),))  # it is PLUGGED_IN too
     assert checks(home.scene, wanted)(home.world) == 0
-    home.all(("WALK", 10), ("PLUGOUT", 10))
+    home.play("WALK 10; PLUGOUT 10")
     wanted = Goal(states=((10, frozenset({"CLOSED", "PLUGGED_OUT"})),))
     assert checks(home.scene, wanted)(home.world) == 1
 
@@ -46,7 +46,7 @@ def test_all_states_of_a_node_count() -> None:
 def test_a_goal_is_what_differs_in_states_and_places() -> None:
     home = Home()
     before = home.world
-    home.all(("WALK", 13), ("WASH", 13), ("GRAB", 13), ("WALK", 20), ("SIT", 20), ("TURNTO", 22))
+    home.play("WALK 13; WASH 13; GRAB 13; WALK 20; SIT 20; TURNTO 22")
     found = goal_between(home.scene, before, home.world)
     assert found == Goal(
         states=((3, frozenset({"SITTING"})), (13, frozenset({"CLEAN"}))),

@@ -117,7 +117,7 @@ def test_every_difference_gives_another_key(change: Any) -> None:
 
 
 def test_what_was_grabbed_from_where_is_state_but_not_world() -> None:
-    one = Home().all(("FIND", 13), ("GRAB", 13))
+    one = Home().play("FIND 13; GRAB 13")
     other = Home(graph=one.world.graph(one.scene))
     assert one.world.key(one.scene, "world") == other.world.key(other.scene, "world")
     assert one.world.key(one.scene, "state") != other.world.key(other.scene, "state")
@@ -168,11 +168,11 @@ def test_rows_and_columns_of_a_draft_stay_each_others_mirror() -> None:
 
 
 def test_a_pickled_world_is_the_same_world() -> None:
-    home = Home().all(("WALK", 12), ("GRAB", 13), ("FIND", 10))
+    home = Home().play("WALK 12; GRAB 13; FIND 10")
     again = pickle.loads(pickle.dumps(home.world))
     assert again.key(home.scene) == home.world.key(home.scene)
     home.world = again
-    home.all(("OPEN", 10), ("PUTIN", 13, 10))
+    home.play("OPEN 10; PUTIN 13 10")
     assert home.heads("INSIDE", 13) == {1, 10}
 
 

@@ -41,7 +41,7 @@ def after(acts: tuple[str, ...] = ACTS) -> dict[str, Any]:
 
     home = Home(V1)
     for name, ids in parse_program(acts).acts(home.scene):
-        home.all((name, *ids))
+        assert home.do(name, *ids) is None
     return home.world.graph(home.scene)
 
 

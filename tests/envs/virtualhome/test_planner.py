@@ -118,8 +118,8 @@ BY_HAND = {
 
 @pytest.mark.parametrize(("before", "goal", "expected"), BY_HAND.values(), ids=BY_HAND)
 def test_plans_worked_by_hand(before: str, goal: Goal, expected: str) -> None:
-    acts = [tuple(act.split()) for act in before.split("; ") if act]
-    assert words(Home().all(*acts), goal) == expected.split("; ")
+    home = Home().play(before) if before else Home()
+    assert words(home, goal) == expected.split("; ")
 
 
 def test_two_things_go_in_two_hands_and_the_door_is_opened_before_both_are_full() -> None:
@@ -127,22 +127,22 @@ def test_two_things_go_in_two_hands_and_the_door_is_opened_before_both_are_full(
         added((APPLE, "INSIDE", FRIDGE), (MUG, "INSIDE", FRIDGE)),
         states(FRIDGE={"CLOSED", "PLUGGED_IN"}),
     )
-    home = Home().all(("WALK", 15), ("GRAB", 15), ("WALK", 20), ("PUTBACK", 15, 20))
-    home.all(("WALK", 13), ("GRAB", 13), ("WALK", 21), ("PUTBACK", 13, 20))
+    home = Home().play(
+        "WALK 15; GRAB 15; WALK 20; PUTBACK 15 20; WALK 13; GRAB 13; WALK 21; PUTBACK 13 20"
+    )
     # Both lie on the bed, in the other room: nine actions, where one by one takes ten.
     assert len(words(home, goal)) == 9
 
 
 def test_who_has_left_a_stool_may_sit_elsewhere() -> None:
     # The rules keep "ON the stool" after standing up, and so the stool is taken.
-    home = Home().all(("WALK", 25), ("SIT", 25), ("STANDUP",))
-    assert home.code("SIT", 25) == "occupied"
+    home = Home().play("WALK 25; SIT 25; STANDUP; SIT 25: occupied")
     goal = both(added((CHARACTER, "ON", STOOL)), states(CHARACTER={"SITTING"}))
     assert words(home, goal) == ["SIT 20"]
 
 
 def test_in_v1_things_are_found_first_and_doors_opened() -> None:
-    home = Home(V1).all(("WALK", 4), ("FIND", 4), ("CLOSE", 4), ("WALK", 13))
+    home = Home(V1).play("WALK 4; FIND 4; CLOSE 4; WALK 13")
     goal = added((BOOK, "ON", TABLE))
     acts = plan(home.scene, home.world, goal, V1)
     assert acts is not None
@@ -161,7 +161,7 @@ def test_a_goal_out_of_reach_has_no_plan(states_of_mug: set[str]) -> None:
 
 
 def test_what_was_cleaned_cannot_be_made_dirty() -> None:
-    home = Home().all(("WALK", 13), ("WASH", 13))
+    home = Home().play("WALK 13; WASH 13")
     assert plan(home.scene, home.world, states(MUG={"DIRTY"})) is None
 
 
@@ -174,9 +174,9 @@ def test_a_guide_remembers_its_plan_while_it_is_followed() -> None:
     for n, act in enumerate(acts):
         rest = guide.plan(home.world)
         assert rest == acts[n:]
-        home.all((act.name, *act.objects))
+        assert home.do(act.name, *act.objects) is None
     assert guide.plan(home.world) == ()
-    home.all(("GRAB", MILK))
+    home.play(f"GRAB {MILK}")
     assert guide.plan(home.world) == (Act("PUTBACK", (MILK, BED)),)  # off the plan: a new one
 
 

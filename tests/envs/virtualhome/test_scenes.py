@@ -97,12 +97,8 @@ def release(final: Any) -> dict[str, bytes]:
     return packed
 
 
-def final_of(acts: tuple[tuple[str | int, ...], ...]) -> Any:
-    home = Home().all(*acts)
-    return home.world.graph(home.scene)
-
-
-FINAL = final_of((("WALK", 13), ("GRAB", 13)))
+_DONE = Home().play("WALK 13; GRAB 13")
+FINAL = _DONE.world.graph(_DONE.scene)
 
 
 def unpacked(folder: Path, files: dict[str, bytes]) -> Path:

@@ -85,7 +85,7 @@ def test_a_text_is_read_as_spa_reads_it(text: str, act: Act | str | None) -> Non
 
 
 def test_what_two_forms_match_none_does() -> None:
-    home = Home(SPA).all(("WALK", 13), ("GRAB", 13))
+    home = Home(SPA).play("WALK 13; GRAB 13")
     assert reading(home, "put mug on table").act == Act("PUTBACK", (13, 12))
     for text in ("put mug on table in kitchen", "put on mug on table", "put back mug on table"):
         assert reading(home, text).act is None
@@ -107,7 +107,7 @@ def test_names_and_the_last_object_stay_though_the_action_fails() -> None:
     assert (found.names, found.last) == ({}, 22)
     found = reading(home, "put mug on table", last=22)
     assert (found.names, found.last) == ({}, 22)
-    home.all(("WALK", 13), ("GRAB", 13))
+    home.play("WALK 13; GRAB 13")
     found = reading(home, "put mug on unicorn", last=22)
     assert (found.failure, found.names, found.last) == ("unknown", {"mug": 13}, 22)
     found = reading(home, "put mug on mug", last=22)
@@ -121,10 +121,10 @@ def test_a_name_is_near_the_last_object_or_near_the_character_or_drawn():
     assert reading(home, "grab mug", mug=30).act == Act("GRAB", (30,))
     assert reading(home, "grab mug", last=12).act == Act("GRAB", (13,))  # CLOSE to the table
     assert reading(home, "grab mug", last=2).act == Act("GRAB", (30,))  # INSIDE the bedroom
-    home.all(("WALK", 30))
+    home.play("WALK 30")
     assert reading(home, "grab mug").act == Act("GRAB", (30,))  # CLOSE to the character
     assert reading(home, "grab mug", last=12).act == Act("GRAB", (13,))  # the last object first
-    home.all(("WALK", 1))
+    home.play("WALK 1")
     drawn = {reading(home, "grab mug", seed=seed).act for seed in range(20)}
     assert drawn == {Act("GRAB", (13,)), Act("GRAB", (30,))}
 
@@ -161,12 +161,12 @@ def test_a_task_begins_with_what_is_left() -> None:
 def test_the_sentence_is_about_classes():
     home = two_mugs()
     home.profile = SPA
-    home.all(("WALK", 13))
+    home.play("WALK 13")
     # The other mug is in the bedroom, and is told of all the same.
     assert sentence(home.scene, home.world) == (
         "face, mug is CLEAN, mug is DIRTY, table, mug ON table. "
     )
-    home.all(("GRAB", 13), ("WALK", 30), ("GRAB", 30))
+    home.play("GRAB 13; WALK 30; GRAB 30")
     assert sentence(home.scene, home.world).endswith("You have mug, mug. ")
 
 
@@ -194,8 +194,8 @@ def test_what_is_listed_under_spa_means_what_it_says() -> None:
     home = two_mugs()
     home.profile = SPA
     names: dict[str, int] = {}
-    for acts in ([("WALK", 30), ("GRAB", 30)], [("WALK", 12)], [("GRAB", 13), ("WALK", 20)]):
-        home.all(*acts)
+    for acts in ("WALK 30; GRAB 30", "WALK 12", "GRAB 13; WALK 20"):
+        home.play(acts)
         scene, world = home.scene, home.world
         nodes = seen(scene, world)
         stands, given = meant(scene, world, names, -1, 0, nodes)

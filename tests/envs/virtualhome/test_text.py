@@ -19,17 +19,17 @@ def sentence(home: Home, whole_room: bool = False) -> str:
 
 
 def test_one_perceives_the_rooms_and_what_is_openly_in_this_one() -> None:
-    home = Home().all(("WALK", 1))
+    home = Home().play("WALK 1")
     # All that is INSIDE the kitchen but the milk, which is in the closed fridge.
     assert perceived(home) == {1, 2, 3, 4, 10, 12, 13, 14, 15, 26, 27}
-    home.all(("WALK", 10), ("OPEN", 10))
+    home.play("WALK 10; OPEN 10")
     assert 11 in perceived(home)
-    home.all(("WALK", 2))
+    home.play("WALK 2")
     assert perceived(home) == {1, 2, 3, 20, 21, 22, 23, 24, 25, 28}
 
 
 def test_what_is_held_is_perceived_wherever_it_is_said_to_be() -> None:
-    home = Home().all(("WALK", 13), ("GRAB", 13), ("WALK", 20))
+    home = Home().play("WALK 13; GRAB 13; WALK 20")
     assert home.heads("INSIDE", 13) == {1}
     assert 13 in perceived(home)
 
@@ -39,31 +39,31 @@ def test_a_box_in_a_closed_box_hides_what_is_in_it() -> None:
     graph["nodes"][7]["properties"] += ["CAN_OPEN"]
     graph["nodes"][7]["states"] = ["OPEN"]
     graph["edges"] += [edge(13, "INSIDE", 10), edge(14, "INSIDE", 13)]
-    home = Home(graph=graph).all(("WALK", 1))
+    home = Home(graph=graph).play("WALK 1")
     assert {13, 14}.isdisjoint(perceived(home))
-    home.all(("WALK", 10), ("OPEN", 10))
+    home.play("WALK 10; OPEN 10")
     assert {13, 14} <= perceived(home)
 
 
 def test_a_circle_of_things_inside_each_other_ends() -> None:
     graph = household()
     graph["edges"] += [edge(10, "INSIDE", 11), edge(12, "INSIDE", 13), edge(13, "INSIDE", 12)]
-    assert {12, 13} <= perceived(Home(graph=graph).all(("WALK", 1)))
+    assert {12, 13} <= perceived(Home(graph=graph).play("WALK 1"))
 
 
 def test_the_sentence_tells_states_what_lies_on_what_and_what_is_held() -> None:
-    home = Home().all(("WALK", 13))
+    home = Home().play("WALK 13")
     assert sentence(home) == "face, mug is DIRTY, table, mug ON table. "
-    home.all(("GRAB", 13))
+    home.play("GRAB 13")
     assert sentence(home) == "face, mug is DIRTY, table. You have mug. "
-    home.all(("WALK", 10), ("OPEN", 10), ("GRAB", 11))
+    home.play("WALK 10; OPEN 10; GRAB 11")
     assert sentence(home) == (
         "face, fridge is OPEN and PLUGGED_IN, milk, mug is DIRTY. You have milk, mug. "
     )
 
 
 def test_where_nothing_is_close_nothing_is_told() -> None:
-    home = Home().all(("WALK", 2))
+    home = Home().play("WALK 2")
     assert sentence(home) == ""
     assert sentence(home, whole_room=True) == (
         "bed, book, friend, lamp is OFF and PLUGGED_IN, shirt, stool, tv is OFF, book ON bed, "
