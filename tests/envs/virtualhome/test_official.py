@@ -17,6 +17,8 @@ from creditrl.envs.virtualhome import official
 from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.goals import Edge, Goal
 from creditrl.envs.virtualhome.official import official_coverage, official_splits, official_tasks
+from creditrl.envs.virtualhome.profiles import V1
+from creditrl.envs.virtualhome.program import parse_program
 from creditrl.errors import DataError
 
 ENV_ID = "CreditRL/VirtualHome-v0"
@@ -36,9 +38,6 @@ def write(path: Path, content: Any) -> None:
 
 
 def after(acts: tuple[str, ...] = ACTS) -> dict[str, Any]:
-    from creditrl.envs.virtualhome.profiles import V1
-    from creditrl.envs.virtualhome.program import parse_program
-
     home = Home(V1)
     for name, ids in parse_program(acts).acts(home.scene):
         assert home.do(name, *ids) is None
@@ -52,6 +51,11 @@ def write_triple(folder: Path, file: str = "file1_1", acts: tuple[str, ...] = AC
     write(folder / f"init_and_final_graphs/{inner}.json", graphs)
 
 
+def differing(**parts: Any) -> dict[str, Any]:
+    """Return a goal as SPA writes it."""
+    return {**dict.fromkeys(("nodes", "revised_nodes", "revised_add_edges"), []), **parts}
+
+
 def line(**more: Any) -> dict[str, Any]:
     """Return a task as SPA writes it."""
     return {
@@ -60,11 +64,9 @@ def line(**more: Any) -> dict[str, Any]:
         "task": TOLD[0],
         "description": TOLD[1],
         "object_id_dict": {"mug": 13, "bed": 20},
-        "revised_graph": {
-            "nodes": [],
-            "revised_nodes": [edge(13, "ON", 12)],
-            "revised_add_edges": [edge(13, "ON", 20)],
-        },
+        "revised_graph": differing(
+            revised_nodes=[edge(13, "ON", 12)], revised_add_edges=[edge(13, "ON", 20)]
+        ),
         **more,
     }
 
@@ -84,12 +86,8 @@ def only(folder: Path, source: str, split: str = "all") -> Any:
 def test_a_triple_is_a_task_with_what_its_program_changed(folder):
     write_triple(folder)
     task = only(folder, "triples")
-    assert (task.id, task.type, task.goal) == (
-        f"triples/{SCENE}/set/file1_1",
-        "Tidy up",
-        "Tidy up(Put the mug on the bed)",
-    )
-    assert task.difficulty == 4.0
+    assert (task.id, task.type) == (f"triples/{SCENE}/set/file1_1", "Tidy up")
+    assert (task.goal, task.difficulty) == ("Tidy up(Put the mug on the bed)", 4.0)
     home = task.data.load()
     assert home.goal == GOAL
     assert home.names == {"mug": 13, "bed": 20}
@@ -163,20 +161,9 @@ def write_programs(folder: Path, **programs: tuple[str, ...]) -> None:
         write(path, "\n".join((*TOLD, "", "", *acts)))
 
 
-def test_a_program_is_a_task_in_a_scene_prepared_for_it(folder: Path) -> None:
-    write_programs(folder, file1_1=ACTS)
-    task = only(folder, "programs")
-    assert task.id == f"programs/{SCENE}/set/file1_1"
-    goal = task.data.load().goal
-    assert Edge(13, "ON", 20) in goal.added and Edge(13, "ON", 12) in goal.removed
-
-
 def test_programs_that_fail_are_left_out_and_the_index_is_kept(
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    folder, tmp_path, monkeypatch, capsys
+):
     write_programs(
         folder,
         file1_1=ACTS,
@@ -184,11 +171,12 @@ def test_programs_that_fail_are_left_out_and_the_index_is_kept(
         file3_1=("[WALK] <mug> (1.13)", "[GRAB] <table> (1.12)"),
     )
     tasks = official_tasks("all", "programs", folder)
-    assert len(tasks) == 1
-    assert sorted(tasks.left_out.values()) == [
-        "cannot be carried out: not_found GRAB",
-        "empty goal",
-    ]
+    (task,) = tasks
+    assert task.id == f"programs/{SCENE}/set/file1_1"
+    goal = task.data.load().goal  # in a scene prepared for it
+    assert Edge(13, "ON", 20) in goal.added and Edge(13, "ON", 12) in goal.removed
+    reasons = ["cannot be carried out: not_found GRAB", "empty goal"]
+    assert sorted(tasks.left_out.values()) == reasons
     (kept,) = (tmp_path / "cache" / "virtualhome").iterdir()
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"First listing of {folder}: which of its programs can")
@@ -208,7 +196,7 @@ def write_spa(folder: Path, *lines: Any, file: str = "new_unseen_test") -> None:
 
 def test_spas_lines_are_tasks_as_they_are(folder: Path) -> None:
     write_triple(folder)
-    write_spa(folder, line(), line(id="18", revised_graph=dict.fromkeys(GRAPH_PARTS, [])))
+    write_spa(folder, line(), line(id="18", revised_graph=differing()))
     for split in ("valid_unseen", "new_unseen_test"):
         task = only(folder, "spa", split)
         assert (task.id, task.goal) == ("new_unseen_test/17", "Tidy up(Put the mug on the bed)")
@@ -218,17 +206,10 @@ def test_spas_lines_are_tasks_as_they_are(folder: Path) -> None:
     assert official_tasks("valid_unseen", "spa", folder).reasons() == {"empty goal": 1}
     with pytest.raises(DataError, match="no task of spa, split 'valid_seen'"):
         official_tasks("valid_seen", "spa", folder)
-
-
-GRAPH_PARTS = ("nodes", "revised_nodes", "revised_add_edges")
-
-
-def test_the_states_of_a_line_are_read(folder: Path) -> None:
-    write_triple(folder)
-    node = {**household()["nodes"][7], "states": ["CLEAN"]}
-    goal = {**dict.fromkeys(GRAPH_PARTS, []), "nodes": [node]}
-    write_spa(folder, line(revised_graph=goal), file="vh_seen_test")
-    task = only(folder, "spa", "valid_seen")
+    goal = differing(nodes=[{**household()["nodes"][7], "states": ["CLEAN"]}])
+    write_spa(folder.parent / "states", line(revised_graph=goal), file="vh_seen_test")
+    write_triple(folder.parent / "states")
+    task = only(folder.parent / "states", "spa", "valid_seen")
     assert task.data.load().goal == Goal(states=((13, frozenset({"CLEAN"})),))
 
 
@@ -238,22 +219,9 @@ def test_the_states_of_a_line_are_read(folder: Path) -> None:
         ({"path": "nowhere.txt"}, "the path 'nowhere.txt' names no TrimmedTestScene"),
         ({"revised_graph": {}}, "no field 'nodes'"),
         ({"object_id_dict": [1]}, "'list' object has no attribute 'items'"),
+        ({"revised_graph": differing(nodes=[{"id": 1, "states": "x"}])}, "unknown state 'X'"),
         (
-            {
-                "revised_graph": {
-                    **dict.fromkeys(GRAPH_PARTS, []),
-                    "nodes": [{"id": 1, "states": "x"}],
-                }
-            },
-            "unknown state 'X'",
-        ),
-        (
-            {
-                "revised_graph": {
-                    **dict.fromkeys(GRAPH_PARTS, []),
-                    "revised_nodes": [edge(1, "UNDER", 2)],
-                }
-            },
+            {"revised_graph": differing(revised_nodes=[edge(1, "UNDER", 2)])},
             "unknown relation 'UNDER'",
         ),
     ],
@@ -268,8 +236,7 @@ def test_a_damaged_line_is_named(change: dict[str, Any], problem: str, folder: P
 
 def test_a_line_and_a_graph_of_different_releases_are_told_apart(folder: Path) -> None:
     write_triple(folder)
-    node = {**household()["nodes"][7], "class_name": "cup"}
-    goal = {**dict.fromkeys(GRAPH_PARTS, []), "nodes": [node]}
+    goal = differing(nodes=[{**household()["nodes"][7], "class_name": "cup"}])
     write_spa(folder, line(revised_graph=goal))
     task = only(folder, "spa", "valid_unseen")
     with pytest.raises(DataError, match=r"node 13 as 'cup', and the graph has mug \(13\)"):
@@ -286,38 +253,25 @@ def test_splits_of_ours_share_nothing_and_unseen_names_are_unseen(test_data: Pat
     folder = test_data / "virtualhome"
     parts = {split: list(official_tasks(split, "triples", folder)) for split in SPLITS}
     every = official_tasks("all", "triples", folder)
-    assert {s: len(tasks) for s, tasks in parts.items()} == {
-        "train": 202,
-        "valid_seen": 15,
-        "valid_unseen": 27,
-    }
+    assert [len(parts[split]) for split in SPLITS] == [202, 15, 27]
+    assert official_splits("triples") == (*SPLITS, "all")
+    assert "new_unseen_test" in official_splits("spa")
     assert sorted(t.id for tasks in parts.values() for t in tasks) == sorted(t.id for t in every)
     assert every.reasons() == {"empty goal": 7} and len(every) == 244
     names = {split: {task.type for task in tasks} for split, tasks in parts.items()}
     assert names["valid_seen"] <= names["train"] and not names["valid_unseen"] & names["train"]
 
 
-def test_sources_have_their_splits() -> None:
-    assert official_splits("triples") == (*SPLITS, "all")
-    assert "new_unseen_test" in official_splits("spa")
-
-
 # -- the real ones -------------------------------------------------------------------------------
 @pytest.mark.parametrize("profile", ["fixed", "v1"])
 def test_the_expert_solves_real_tasks(profile: str, test_data: Path) -> None:
-    env = gym.make(
-        ENV_ID,
-        data="official",
-        data_dir=test_data / "virtualhome",
-        split="all",
-        profile=profile,
-        max_turns=100,
-    )
-    tasks = official_tasks("all", "triples", test_data / "virtualhome")
-    for index in range(0, len(tasks), 8):
+    folder = test_data / "virtualhome"
+    options: dict[str, Any] = {"split": "all", "profile": profile, "max_turns": 100}
+    env = gym.make(ENV_ID, data="official", data_dir=folder, **options)
+    for index in range(0, 244, 20):
         env.reset(seed=0, options={"task": index})
         plan = creditrl.expert_plan(env)
-        assert plan is not None, tasks[index].id
+        assert plan is not None, index
         for action in plan:
             *_, info = env.step(action)
-        assert info["success"], tasks[index].id
+        assert info["success"], info["task_id"]

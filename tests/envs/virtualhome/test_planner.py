@@ -19,7 +19,7 @@ from creditrl.envs.virtualhome.graph import INSIDE, ON, Scene, World, bits
 from creditrl.envs.virtualhome.kinds import KINDS
 from creditrl.envs.virtualhome.planner import Guide, plan
 from creditrl.envs.virtualhome.problem import Household
-from creditrl.envs.virtualhome.profiles import FIXED, V1
+from creditrl.envs.virtualhome.profiles import FIXED, V1, Profile
 from creditrl.envs.virtualhome.rules import perform
 
 CHARACTER, FRIDGE, MILK, TABLE, MUG, KNIFE, APPLE = 3, 10, 11, 12, 13, 14, 15
@@ -42,29 +42,29 @@ def words(home: Home, goal: Goal) -> list[str]:
     """Return the plan from where a household is, which must work, as ``"WALK 12"``."""
     acts = plan(home.scene, home.world, goal, home.profile)
     assert acts is not None
-    follow(home.scene, home.world, goal, acts)
+    follow(home.scene, home.world, goal, acts, home.profile)
     return [" ".join([act.name, *map(str, act.objects)]) for act in acts]
 
 
-def follow(scene: Scene, world: World, goal: Goal, acts: list[Act]) -> None:
+def follow(
+    scene: Scene, world: World, goal: Goal, acts: list[Act], profile: Profile = FIXED
+) -> None:
     """Play a plan: every action must be possible, and the last one must reach the goal."""
     for act in acts:
         met, of = goal_status(scene, world, goal)
         assert met < of, "reached before the plan's end"
-        world, failure = perform(scene, world, act)
+        world, failure = perform(scene, world, act, profile)
         assert failure is None, failure
     met, of = goal_status(scene, world, goal)
     assert met == of
 
 
 # ------------------------------------------------------------------------- worked by hand
-def test_a_goal_that_is_reached_needs_nothing():
-    home = Home()
-    assert plan(home.scene, home.world, added((MUG, "ON", TABLE))) == []
 
 
 SHUT = states(FRIDGE={"CLOSED", "PLUGGED_IN"})
 BY_HAND = {
+    "a goal that is reached needs nothing": ("", added((MUG, "ON", TABLE)), ""),
     # The table is close to the fridge.
     "what is shut in is taken out, and its door closed": (
         "",
@@ -119,7 +119,7 @@ BY_HAND = {
 @pytest.mark.parametrize(("before", "goal", "expected"), BY_HAND.values(), ids=BY_HAND)
 def test_plans_worked_by_hand(before: str, goal: Goal, expected: str) -> None:
     home = Home().play(before) if before else Home()
-    assert words(home, goal) == expected.split("; ")
+    assert "; ".join(words(home, goal)) == expected
 
 
 def test_two_things_go_in_two_hands_and_the_door_is_opened_before_both_are_full() -> None:
@@ -143,26 +143,14 @@ def test_who_has_left_a_stool_may_sit_elsewhere() -> None:
 
 def test_in_v1_things_are_found_first_and_doors_opened() -> None:
     home = Home(V1).play("WALK 4; FIND 4; CLOSE 4; WALK 13")
-    goal = added((BOOK, "ON", TABLE))
-    acts = plan(home.scene, home.world, goal, V1)
-    assert acts is not None
-    world = home.world
-    for act in acts:
-        world, failure = perform(home.scene, world, act, V1)
-        assert failure is None
-    assert goal_status(home.scene, world, goal) == (1, 1)
-    assert [act.name for act in acts[:3]] == ["WALK", "OPEN", "WALK"]
+    acts = words(home, added((BOOK, "ON", TABLE)))
+    assert [act.split()[0] for act in acts[:3]] == ["WALK", "OPEN", "WALK"]
 
 
-@pytest.mark.parametrize("states_of_mug", [{"DIRTY", "ON"}, {"CLEAN", "OPEN"}])
-def test_a_goal_out_of_reach_has_no_plan(states_of_mug: set[str]) -> None:
-    home = Home()
-    assert plan(home.scene, home.world, states(MUG=states_of_mug)) is None
-
-
-def test_what_was_cleaned_cannot_be_made_dirty() -> None:
-    home = Home().play("WALK 13; WASH 13")
-    assert plan(home.scene, home.world, states(MUG={"DIRTY"})) is None
+def test_a_goal_out_of_reach_has_no_plan() -> None:
+    home = Home().play("WALK 13; WASH 13")  # what was cleaned cannot be made dirty
+    for of_mug in ({"CLEAN", "OPEN"}, {"DIRTY"}):
+        assert plan(home.scene, home.world, states(MUG=of_mug)) is None
 
 
 def test_a_guide_remembers_its_plan_while_it_is_followed() -> None:
@@ -199,7 +187,7 @@ def wander(home: Household, steps: int, dice: Random) -> World:
     return world
 
 
-@pytest.mark.parametrize("steps", [1, 5, 20, 60])
+@pytest.mark.parametrize("steps", [5, 60])
 def test_from_anywhere_a_plan_exists_and_every_action_of_it_gets_nearer(steps: int) -> None:
     dice = Random(steps)
     for index in range(steps, 10 * len(KINDS), 41):
@@ -290,9 +278,9 @@ def shortest(home: Household) -> int:
 @pytest.mark.slow
 def test_plans_are_hardly_longer_than_the_shortest() -> None:
     found = best = 0
-    homes = [made("train", index) for index in range(0, 3 * len(KINDS), 5)]
+    homes = [made("train", index) for index in range(0, 3 * len(KINDS), 13)]
     homes = [home for home in homes if len(home.plan) <= 8 and home.kind != "come_home"]
-    assert len(homes) >= 30
+    assert len(homes) >= 10
     for home in homes:
         least = shortest(home)
         assert least <= len(home.plan) <= least + 1, (home.kind, home.description)

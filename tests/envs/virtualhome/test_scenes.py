@@ -20,19 +20,13 @@ from creditrl.envs.virtualhome.scenes import OfficialFolder, Placing, scene_of
 from creditrl.errors import DataError, UnknownNameError
 
 NAME = "TrimmedTestScene1_graph"
+BAD_ACT = '{"path": "a/b/c.txt", "text": "T\\n[FLY]"}\n'
 PROGRAM = "Tidy up\nPut the mug away\n\n\n[WALK] <mug> (1.13)\n[GRAB] <mug> (1.13)\n"
 
 
 # -- one graph -----------------------------------------------------------------------------------
 def written(graph: Any, indent: int | None = 1) -> str:
     return json.dumps(graph, indent=indent)
-
-
-def test_a_scene_is_read_from_its_text() -> None:
-    scene, world = scene_of(written(household()), "home.json", "home")
-    home = Home()
-    assert scene.name == "home"
-    assert world.key(scene) == home.world.key(home.scene)
 
 
 @pytest.mark.parametrize("indent", [None, 0, 1])
@@ -141,6 +135,9 @@ def test_a_release_is_read_as_it_unpacks_or_packed(layout: Any, tmp_path: Path) 
     assert "comment" in folder.graph(NAME, "2018-10-26")
     assert "comment" not in folder.graph(NAME)
     assert folder.scene(NAME) is folder.scene(NAME)
+    scene, world = folder.scene(NAME)
+    home = Home()
+    assert (scene.name, world.key(scene)) == (NAME, home.world.key(home.scene))
     assert folder.tables.properties == {"mug": ("GRABBABLE",)}
     assert folder.tables.placings["mug"] == (
         Placing("table", "INSIDE", None),
@@ -184,21 +181,20 @@ def test_triples_are_read_as_changes_against_a_scene(tmp_path: Path) -> None:
     assert world.states_of(scene.index[13]) == ("CLEAN",)
 
 
-def test_a_damaged_line_is_named(tmp_path: Path) -> None:
-    (tmp_path / "programs_2018.jsonl").write_text('{"path": "a/b/c.txt", "text": "[SLEEP]"}\n{"pa')
-    with pytest.raises(DataError, match=r"programs_2018\.jsonl:2: no JSON"):
-        _ = OfficialFolder(tmp_path).original_programs
-    (tmp_path / "programs_2018.jsonl").write_text('{"path": "a/b/c.txt", "text": "T\\n[FLY]"}\n')
-    with pytest.raises(
-        DataError, match=r"programs_2018\.jsonl:1 \(a/b/c\.txt\):2: '\[FLY\]': unknown"
-    ):
-        _ = OfficialFolder(tmp_path).original_programs
-    (tmp_path / "programs_2018.jsonl").write_text('["a"]\n')
-    with pytest.raises(DataError, match=r"programs_2018\.jsonl:1: expected an object"):
-        _ = OfficialFolder(tmp_path).original_programs
-    (tmp_path / "triples.jsonl").write_text('{"id": 1}\n')
-    with pytest.raises(DataError, match=r"triples\.jsonl:1: a triple has id"):
-        _ = OfficialFolder(tmp_path).triples
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("programs_2018", '{"path": "a/b/c.txt", "text": "[SLEEP]"}\n{"pa', ":2: no JSON"),
+        ("programs_2018", BAD_ACT, r":1 \(a/b/c\.txt\):2: '\[FLY\]': unknown"),
+        ("programs_2018", '["a"]\n', ":1: expected an object"),
+        ("triples", '{"id": 1}\n', ":1: a triple has id"),
+    ],
+)
+def test_a_damaged_line_is_named(name: str, text: str, problem: str, tmp_path: Path) -> None:
+    (tmp_path / f"{name}.jsonl").write_text(text)
+    folder = OfficialFolder(tmp_path)
+    with pytest.raises(DataError, match=rf"{name}\.jsonl{problem}"):
+        _ = folder.triples if name == "triples" else folder.original_programs
 
 
 @pytest.mark.parametrize(
@@ -226,12 +222,6 @@ def test_a_triple_of_wrong_parts_is_named(change: dict[str, Any], problem: str, 
             triple.graphs()
     assert str(caught.value).startswith(f"{tmp_path / 'triples.jsonl'}:2: ")
     assert problem in str(caught.value)
-
-
-def test_a_broken_archive_is_named_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "scenes.tar.xz").write_bytes(b"broken")
-    message = refusal(DataError, lambda: OfficialFolder(tmp_path).scenes())
-    assert message.startswith(f"{tmp_path / 'scenes.tar.xz'}: ")
 
 
 def test_the_actions_of_language_planner_are_read_and_understood(tmp_path: Path) -> None:
@@ -268,6 +258,8 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         folder.scene(NAME)
     with pytest.raises(DataError, match=r"no properties_data\.json in it"):
         _ = folder.tables
-    (tmp_path / "broken.zip").write_bytes(b"no zip")
-    with pytest.raises(DataError, match=r"broken\.zip"):
-        _ = OfficialFolder(tmp_path).triples
+    for name in ("broken.zip", "broken.tar.xz"):
+        (tmp_path / name).write_bytes(b"broken")
+        message = refusal(DataError, lambda: OfficialFolder(tmp_path).scenes())
+        assert message.startswith(f"{tmp_path / name}: ")
+        (tmp_path / name).unlink()
