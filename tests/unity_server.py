@@ -15,16 +15,7 @@ from typing import Any
 from PIL import Image
 
 GRAPH: dict[str, Any] = {
-    "nodes": [
-        {"id": 1, "class_name": "kitchen", "category": "Rooms", "properties": [], "states": []},
-        {
-            "id": 7,
-            "class_name": "kitchentable",
-            "category": "Furniture",
-            "properties": ["SURFACES"],
-            "states": ["CLEAN"],
-        },
-    ],
+    "nodes": [{"id": 1, "class_name": "kitchen"}, {"id": 7, "class_name": "kitchentable"}],
     "edges": [{"from_id": 7, "relation_type": "INSIDE", "to_id": 1}],
 }
 
@@ -96,12 +87,12 @@ class Simulator:
         handler.send_header("Content-Length", str(len(content)))
         handler.end_headers()
         handler.close_connection = True
-        for i in range(0, len(content) if plan.get("drip") else 0):
-            handler.wfile.write(content[i : i + 1])
+        if "drip" not in plan:
+            handler.wfile.write(content[: plan.get("cut")])
+        for byte in content if "drip" in plan else b"":
+            handler.wfile.write(bytes([byte]))
             if self.stopped.wait(plan["drip"]):
                 return
-        if not plan.get("drip"):
-            handler.wfile.write(content[: plan.get("cut")])
 
 
 @contextmanager

@@ -26,8 +26,15 @@ from creditrl.envs.virtualhome.env import VirtualHomeConfig
 from creditrl.envs.virtualhome.graph import Scene, World
 from creditrl.envs.virtualhome.profiles import FIXED
 from creditrl.envs.virtualhome.rules import perform
-from creditrl.envs.virtualhome.unity_engine import UnityEngine
-from creditrl.envs.virtualhome.unity_tasks import ERRANDS, unity_tasks
+from creditrl.envs.virtualhome.scenes import OfficialFolder
+from creditrl.envs.virtualhome.unity_engine import UnityEngine, _tame
+from creditrl.envs.virtualhome.unity_tasks import (
+    APARTMENTS,
+    ERRANDS,
+    ApartmentTask,
+    unity_tasks,
+    wishes_met,
+)
 from creditrl.errors import ConfigError, DataError, SimulatorError, SnapshotError
 
 ENV_ID = "CreditRL/VirtualHome-v0"
@@ -164,10 +171,8 @@ def test_what_the_simulator_cannot_do_is_not_sent(simulator: Apartment) -> None:
 
 @pytest.mark.parametrize("observation", ["image", "both"])
 def test_the_cameras_picture_is_an_observation(simulator: Apartment, observation: str) -> None:
-    env = make(
-        simulator, observation=observation, picture_size=SIZE, task=READ_IN_BED,
-        render_mode="rgb_array",
-    )  # fmt: skip
+    picture = {"observation": observation, "picture_size": SIZE, "render_mode": "rgb_array"}
+    env = make(simulator, task=READ_IN_BED, **picture)
     first, _ = env.reset(seed=0)
     second, *_ = env.step("walk to tv")
     for seen in (first, second):
@@ -176,11 +181,7 @@ def test_the_cameras_picture_is_an_observation(simulator: Apartment, observation
         assert image.shape == (180, 240, 3) and image[0, 0].tolist() == [2, 5, 9]  # camera 2
     frame: Any = env.render()
     assert frame.shape == (180, 240, 3)
-
-
-def test_a_picture_of_another_size_is_refused(simulator: Apartment) -> None:
     simulator.size = (3, 2)
-    env = make(simulator, observation="image", picture_size=SIZE)
     with pytest.raises(SimulatorError, match=r"a picture of 3 x 2 pixels, expected 240 x 180"):
         env.reset(seed=0)
 
@@ -245,12 +246,6 @@ def test_a_dead_or_busy_simulator_is_named(simulator: Apartment) -> None:
             make(simulator).reset(seed=0)
 
 
-def test_an_apartment_without_what_a_task_is_about_says_so(simulator: Apartment) -> None:
-    env = make(simulator, task="unity/1/use_computer")
-    with pytest.raises(DataError, match=r"Apartment 1 of the simulator has no 'computer'"):
-        env.reset(seed=0)
-
-
 def test_splits_share_neither_task_nor_unseen_apartment() -> None:
     sets = {split: unity_tasks(split) for split in ("train", "valid_seen", "valid_unseen")}
     ids = [task.id for tasks in sets.values() for task in map(tasks.task, range(len(tasks)))]
@@ -260,10 +255,6 @@ def test_splits_share_neither_task_nor_unseen_apartment() -> None:
 
 
 def test_every_released_apartment_has_what_the_errands_are_about(test_data: Any) -> None:
-    from creditrl.envs.virtualhome.scenes import OfficialFolder
-    from creditrl.envs.virtualhome.unity_engine import _tame
-    from creditrl.envs.virtualhome.unity_tasks import APARTMENTS, ApartmentTask, wishes_met
-
     folder = OfficialFolder(test_data / "virtualhome")
     done = 0
     for number in (*APARTMENTS["train"], *APARTMENTS["valid_unseen"]):
@@ -274,7 +265,9 @@ def test_every_released_apartment_has_what_the_errands_are_about(test_data: Any)
     assert done == 0  # nothing is done before it begins
 
 
-def test_tasks_of_ours_are_not_the_simulators():
+def test_what_a_simulator_cannot_play_is_refused(simulator: Apartment) -> None:
+    with pytest.raises(DataError, match=r"Apartment 1 of the simulator has no 'computer'"):
+        make(simulator, task="unity/1/use_computer").reset(seed=0)
     engine = UnityEngine(VirtualHomeConfig(interface="unity").simulators())
     with pytest.raises(ConfigError, match="needs an ApartmentTask"):
         engine.begin(engine.every, [VirtualHomeConfig().tasks().task(0)], [0])
