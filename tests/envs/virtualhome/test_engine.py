@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_home import make_task
+from small_home import make_task, two_mugs
 
 from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.engine import VirtualHomeEngine
@@ -63,8 +63,10 @@ def test_a_task_from_its_words_to_its_end() -> None:
     play = Play()
     assert play.text == "The task is Tidy up(Put the mug on the bed)."
     assert (play.view.score_K[0], play.view.success_K[0]) == (0.0, False)
-    assert play.do("walk to mug") == "face, mug is DIRTY, table, mug ON table. "
-    assert play.do("grab mug") == "face, mug is DIRTY, table. You have mug. "
+    assert play.do("  WALK to   Mug ") == "face, mug is DIRTY, table, mug ON table. "
+    assert play.effect.action_K == ["walk to mug"]
+    assert play.do("grab mug (13)") == "face, mug is DIRTY, table. You have mug. "
+    assert play.effect.action_K == ["grab mug"]
     assert play.view.score_K[0] == 0.5  # it is off the table
     assert not play.effect.terminated_K[0] and play.effect.reward_K[0] == 0
     assert play.do("walk to bed") == "bed, mug is DIRTY. You have mug. "
@@ -74,22 +76,19 @@ def test_a_task_from_its_words_to_its_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "failure"),
+    ("begin", "text", "failure"),
     [
-        ("dance", ("unparsed", "unparsed", "That has the form of no action.")),
-        ("grab moon", ("unknown", "unknown", "Nothing here is called 'moon'.")),
-        ("grab mug", ("inapplicable", "not_close", "mug (13) is not close.")),
-        ("grab table", ("inapplicable", "wrong_property", "table (12) is not to be grabbed.")),
-        ("put mug on bed", ("inapplicable", "not_held", "mug (13) is not in a hand.")),
-    ],
-)
-@pytest.mark.parametrize("begin", [(), ("walk to fridge",)])
-def test_what_cannot_be_done_changes_nothing(text, failure, begin):
-    if begin and failure[1] == "not_close":
-        text, failure = (
+        ((), "dance", ("unparsed", "unparsed", "That has the form of no action.")),
+        ((), "grab moon", ("unknown", "unknown", "Nothing here is called 'moon'.")),
+        ((), "grab mug", ("inapplicable", "not_close", "mug (13) is not close.")),
+        (
+            ("walk to fridge",),
             "grab milk",
             ("inapplicable", "inside_closed", "milk (11) is inside something closed."),
-        )
+        ),
+    ],
+)
+def test_what_cannot_be_done_changes_nothing(begin, text, failure):
     play = Play().all(*begin)
     keys, listed = (play.key(), play.key("world")), play.listed
     assert play.do(text) == "Nothing happens."
@@ -100,14 +99,6 @@ def test_what_cannot_be_done_changes_nothing(text, failure, begin):
     assert play.failure == ("", "", "")
 
 
-def test_an_action_is_told_in_canonical_words() -> None:
-    play = Play()
-    play.do("  WALK to   Mug ")
-    assert play.effect.action_K == ["walk to mug"]
-    play.do("grab mug (13)")
-    assert play.effect.action_K == ["grab mug"]
-
-
 def test_what_was_dealt_with_is_told_of_though_it_is_only_in_reach() -> None:
     play = Play().all("walk to table")
     assert "mug" not in play.text
@@ -115,8 +106,6 @@ def test_what_was_dealt_with_is_told_of_though_it_is_only_in_reach() -> None:
 
 
 def with_a_mug_more(**more: Any) -> Task:
-    from small_home import two_mugs
-
     home = two_mugs()
     return make_task(graph=home.world.graph(home.scene), **more)
 
@@ -131,19 +120,14 @@ def test_a_name_stands_for_the_last_thing_that_was_meant() -> None:
     assert play.do("walk to mug") == "face, mug is DIRTY, table, mug ON table. "
     assert play.do("walk to mug 30") == "mug is CLEAN. "
     assert "walk to mug" in play.listed and "walk to mug 30" not in play.listed
-
-
-def test_the_name_that_the_task_gives_counts_first() -> None:
-    play = Play(with_a_mug_more(names={"mug": 30})).all("walk to mug")
-    assert play.text == "mug is CLEAN. "
+    # The name that the task gives counts first.
+    assert Play(with_a_mug_more(names={"mug": 30})).all("walk to mug").text == "mug is CLEAN. "
 
 
 def test_the_sight_of_a_room() -> None:
     play = Play(sight="room")
-    assert play.do("walk to bedroom") == (
-        "bed, bedroom, book, friend, lamp is OFF and PLUGGED_IN, shirt, stool, tv is OFF, "
-        "book ON bed, shirt ON bed. "
-    )
+    told = play.do("walk to bedroom")
+    assert told.startswith("bed, bedroom, book,") and told.endswith("book ON bed, shirt ON bed. ")
 
 
 def test_a_limit_cuts_the_list_and_nothing_else() -> None:
@@ -216,6 +200,11 @@ def test_the_expert_plans_from_where_one_is() -> None:
     play = Play().all("walk to knife", "grab knife", "grab apple")
     follow(play)
     assert play.view.success_K[0]
+    # It says which of two it means.
+    goal = Goal(added=(Edge(30, "ON", 12),))
+    play = Play(with_a_mug_more(goal=goal, names={"mug": 13}))
+    assert follow(play)[0] == "walk to mug 30"
+    assert play.view.success_K[0]
 
 
 def test_a_recorded_plan_is_followed_where_it_leads_to_the_goal() -> None:
@@ -227,13 +216,6 @@ def test_a_recorded_plan_is_followed_where_it_leads_to_the_goal() -> None:
     ]
     play = Play(make_task(plan=plan[:3]))  # it does not: so one is worked out
     assert follow(play) == ["walk to mug", "grab mug", "walk to bed", "put mug on bed"]
-
-
-def test_the_expert_says_which_of_two_it_means() -> None:
-    goal = Goal(added=(Edge(30, "ON", 12),))
-    play = Play(with_a_mug_more(goal=goal, names={"mug": 13}))
-    assert follow(play)[0] == "walk to mug 30"
-    assert play.view.success_K[0]
 
 
 def test_the_segment_is_the_last_object() -> None:

@@ -39,33 +39,33 @@ def reading(home: Home, text: str, last: int = -1, seed: int = 0, **names: int) 
     return read(home.scene, home.world, names, last, text, seed)
 
 
+def two() -> Home:
+    home = two_mugs()
+    home.profile = SPA
+    return home
+
+
 # -- reading -------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("text", "act"),
     [
-        ("walk to kitchen", Act("WALK", (1,))),
         (" Walk To KITCHEN", Act("WALK", (1,))),
         ("Thought: hm.\nAction: walk to kitchen", Act("WALK", (1,))),
         ("Action: step 3: walk to kitchen", Act("WALK", (1,))),
-        ("stand up", Act("STANDUP")),
         ("put on shirt", Act("PUTON", (23,))),
         # No form has these; they are taken apart at the spaces.
         ("release mug", Act("RELEASE", (13,))),
         ("walk kitchen", Act("WALK", (1,))),
         ("lookat tv", Act("LOOKAT", (22,))),
-        ("grab the mug", "unknown"),
         ("release", "unparsed"),
         ("dance", "unparsed"),
-        ("dance tv", "unparsed"),
         # Space at the end is as if it were not there, with `Action:` or without.
         ("grab mug ", Act("GRAB", (13,))),
-        ("grab  ", "unparsed"),
         ("Action: grab  ", "unparsed"),
         ("grab", "unparsed"),
         ("grab unicorn", "unknown"),
         ("walk to  kitchen", "unknown"),
         ("put mug on table", "not_held"),
-        ("put unicorn on table", "unknown"),
         (":", "unparsed"),
         # An error of SPA's own.
         ("", None),
@@ -95,29 +95,26 @@ def test_what_two_forms_match_none_does() -> None:
 def test_digits_in_names_become_the_id_too() -> None:
     graph = household()
     graph["nodes"][7]["class_name"] = "mug2"
-    home = Home(SPA, graph)
-    assert reading(home, "grab mug2").act == Act("GRAB", (13,))
+    assert reading(Home(SPA, graph), "grab mug2").act == Act("GRAB", (13,))
 
 
 def test_names_and_the_last_object_stay_though_the_action_fails() -> None:
     home = Home(SPA)
-    found = reading(home, "grab mug", last=22)
-    assert (found.names, found.last) == ({"mug": 13}, 13)
-    found = reading(home, "grab unicorn", last=22)
-    assert (found.names, found.last) == ({}, 22)
-    found = reading(home, "put mug on table", last=22)
-    assert (found.names, found.last) == ({}, 22)
+
+    def kept(text: str) -> tuple[str, dict[str, int], int]:
+        found = reading(home, text, last=22)
+        return found.failure, found.names, found.last
+
+    assert kept("grab mug")[1:] == ({"mug": 13}, 13)
+    assert kept("grab unicorn")[1:] == kept("put mug on table")[1:] == ({}, 22)
     home.play("WALK 13; GRAB 13")
-    found = reading(home, "put mug on unicorn", last=22)
-    assert (found.failure, found.names, found.last) == ("unknown", {"mug": 13}, 22)
-    found = reading(home, "put mug on mug", last=22)
-    assert (found.failure, found.names, found.last) == ("itself", {"mug": 13}, 22)
+    assert kept("put mug on unicorn") == ("unknown", {"mug": 13}, 22)
+    assert kept("put mug on mug") == ("itself", {"mug": 13}, 22)
 
 
 # -- grounding -----------------------------------------------------------------------------------
 def test_a_name_is_near_the_last_object_or_near_the_character_or_drawn():
-    home = two_mugs()
-    home.profile = SPA
+    home = two()
     assert reading(home, "grab mug", mug=30).act == Act("GRAB", (30,))
     assert reading(home, "grab mug", last=12).act == Act("GRAB", (13,))  # CLOSE to the table
     assert reading(home, "grab mug", last=2).act == Act("GRAB", (30,))  # INSIDE the bedroom
@@ -142,11 +139,8 @@ def test_an_edge_goes_with_the_way_back_inside():
     # 1 CLOSE 2 meets 2 INSIDE 1: both go.
     assert drop_mutual(edges) == [(3, "ON", 4), (5, "INSIDE", 6), (6, "CLOSE", 7)]
     assert drop_mutual([(1, "INSIDE", 1), (2, "ON", 3)]) == [(2, "ON", 3)]
-
-
-def test_the_edge_behind_a_removed_one_is_overlooked() -> None:
-    edges = [(1, "CLOSE", 2), (3, "CLOSE", 4), (4, "INSIDE", 3), (2, "INSIDE", 1)]
     # Once 1 CLOSE 2 is gone, 3 CLOSE 4 is in its place, and the walk goes on behind it.
+    edges = [(1, "CLOSE", 2), (3, "CLOSE", 4), (4, "INSIDE", 3), (2, "INSIDE", 1)]
     assert drop_mutual(edges) == [(3, "CLOSE", 4), (4, "INSIDE", 3)]
 
 
@@ -159,9 +153,7 @@ def test_a_task_begins_with_what_is_left() -> None:
 
 # -- telling -------------------------------------------------------------------------------------
 def test_the_sentence_is_about_classes():
-    home = two_mugs()
-    home.profile = SPA
-    home.play("WALK 13")
+    home = two().play("WALK 13")
     # The other mug is in the bedroom, and is told of all the same.
     assert sentence(home.scene, home.world) == (
         "face, mug is CLEAN, mug is DIRTY, table, mug ON table. "
@@ -181,18 +173,13 @@ def test_what_is_inside_several_things_is_seen_by_the_last_of_them() -> None:
     graph["nodes"][4]["states"] = ["OPEN"]
     home = Home(SPA, graph)
     assert sentence(home.scene, home.world) == "milk. "
-
-
-def test_a_character_that_is_nowhere_is_an_error() -> None:
-    graph = household()
     graph["edges"].remove(edge(3, "INSIDE", 1))
-    home = Home(SPA, graph)
+    home = Home(SPA, graph)  # the character is nowhere
     assert sentence(home.scene, home.world) == ERROR_INPUT
 
 
 def test_what_is_listed_under_spa_means_what_it_says() -> None:
-    home = two_mugs()
-    home.profile = SPA
+    home = two()
     names: dict[str, int] = {}
     for acts in ("WALK 30; GRAB 30", "WALK 12", "GRAB 13; WALK 20"):
         home.play(acts)
@@ -223,7 +210,7 @@ def test_recorded_programs_show_what_spas_environment_shows(flavour: Any, test_d
     marks = json.loads(GOLDEN.read_text("utf-8"))[flavour]
     tasks = official_tasks("all", "triples", test_data / "virtualhome")
     assert len(tasks) == len(marks) == 244
-    for task in list(tasks)[::4]:
+    for task in list(tasks)[::10]:
         assert digest(play(task.data.load(), flavour)) == marks[task.id], task.id
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from creditrl.envs.virtualhome import spa
@@ -14,6 +14,7 @@ ONE = re.compile(r"\[([^]]+)\]|\<([^>]+)\>|\(([^)]+)\)")
 PARAMETER = re.compile(r"\<(.+?)\>\s*\((.+?)\)")
 
 
+@settings(max_examples=50)
 @given(st.text("[]<>() \na1", max_size=16))
 def test_brackets_are_found_as_spa_finds_them(text: str) -> None:
     parts = [part for match in TWO.findall(text) for part in match if part]
@@ -23,6 +24,7 @@ def test_brackets_are_found_as_spa_finds_them(text: str) -> None:
     assert list(spa.bracketed(text, "[")) == re.findall(r"\[(.*?)\]", text)
 
 
+@settings(max_examples=50)
 @given(st.text("<<>>(() \na1", max_size=16))
 def test_numbers_are_found_as_spa_finds_them(text: str) -> None:
     numbers, rest = [], text
