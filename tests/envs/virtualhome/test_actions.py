@@ -25,7 +25,6 @@ def test_there_are_42_forms_with_as_many_objects_as_upstream_wants() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("walk to kitchen", Act("WALK", (1,))),
         ("Walk To  KITCHEN ", Act("WALK", (1,))),
         ("stand up", Act("STANDUP")),
         ("put mug on table", Act("PUTBACK", (13, 12))),
@@ -35,13 +34,10 @@ def test_there_are_42_forms_with_as_many_objects_as_upstream_wants() -> None:
         ("pour milk into mug", Act("POUR", (11, 13))),
         ("release mug", Act("RELEASE", (13,))),
         ("grab mug 13", Act("GRAB", (13,))),
-        ("grab mug (13)", Act("GRAB", (13,))),
         ("grab mug 14", "unknown"),  # the knife's
         ("grab 13", "unknown"),
-        ("grab unicorn", "unknown"),
         ("grab the mug", "unknown"),
         ("grab", "unparsed"),
-        ("release", "unparsed"),
         ("stand up now", "unparsed"),
         ("put mug", "unparsed"),
         ("", "unparsed"),
@@ -52,13 +48,6 @@ def test_a_text_is_read(text: str, expected: Act | str) -> None:
     assert act(Home(), text) == expected
 
 
-def test_spaces_and_underscores_are_the_same() -> None:
-    graph = household()
-    graph["nodes"][7]["class_name"] = "coffee_mug"
-    home = Home(graph=graph)
-    assert act(home, "grab coffee mug") == act(home, "grab coffee_mug") == Act("GRAB", (13,))
-
-
 def test_of_two_readings_the_one_that_names_what_is_there_is_taken() -> None:
     graph = household()
     graph["nodes"][6]["class_name"] = "table_in_oak"
@@ -66,7 +55,8 @@ def test_of_two_readings_the_one_that_names_what_is_there_is_taken() -> None:
     home = Home(graph=graph)
     # Also PUTIN ("mug on table", "oak"); PUTON ("mug on ..."); PUTOBJBACK ("on").
     assert act(home, "put knife on table in oak") == Act("PUTBACK", (14, 12))
-    assert act(home, "put back on on table in oak") == Act("PUTBACK", (13, 12))
+    for back_on in ("back on", "back_on"):  # spaces and underscores are the same
+        assert act(home, f"put {back_on} on table in oak") == Act("PUTBACK", (13, 12))
 
 
 def test_a_name_stands_for_what_was_meant_by_it_and_else_for_the_nearest() -> None:

@@ -58,9 +58,6 @@ def test_a_goal_is_what_differs_in_states_and_places() -> None:
     assert goal_between(home.scene, before, before).size == 0
     everything = goal_between(home.scene, before, home.world, ("FACING",))
     assert everything.added == (Edge(3, "FACING", 22),)
-
-
-def test_equal_goals_have_equal_keys() -> None:
-    other = Goal(GOAL.states[::-1], GOAL.added, GOAL.removed)
+    other = Goal(GOAL.states[::-1], GOAL.added, GOAL.removed)  # equal goals have equal keys
     assert other.key() == GOAL.key()
     assert Goal(GOAL.states, GOAL.removed, GOAL.added).key() != GOAL.key()

@@ -29,17 +29,9 @@ def test_a_graph_comes_out_as_it_went_in() -> None:
     graph["nodes"].reverse()
     scene, world = Scene.of(graph, "home")
     again = world.graph(scene)
-    assert [n["id"] for n in again["nodes"]] == [n["id"] for n in graph["nodes"]]
-    for before, after in zip(graph["nodes"], again["nodes"], strict=True):
-        assert {
-            **before,
-            "properties": set(before["properties"]),
-            "states": set(before["states"]),
-        } == {
-            **after,
-            "properties": set(after["properties"]),
-            "states": set(after["states"]),
-        }
+    for node in (*graph["nodes"], *again["nodes"]):
+        node.update({part: sorted(node[part]) for part in ("properties", "states")})
+    assert again["nodes"] == graph["nodes"]
     assert edges_of(scene, world) == {
         (e["from_id"], e["relation_type"], e["to_id"]) for e in graph["edges"]
     }
@@ -116,11 +108,13 @@ def test_every_difference_gives_another_key(change: Any) -> None:
     assert before[1].key(before[0], "world") != after[1].key(after[0], "world")
 
 
-def test_what_was_grabbed_from_where_is_state_but_not_world() -> None:
+def test_what_was_grabbed_from_where_is_state_but_not_world_and_travels() -> None:
     one = Home().play("FIND 13; GRAB 13")
     other = Home(graph=one.world.graph(one.scene))
     assert one.world.key(one.scene, "world") == other.world.key(other.scene, "world")
     assert one.world.key(one.scene, "state") != other.world.key(other.scene, "state")
+    again = pickle.loads(pickle.dumps(one.world))
+    assert again.key(one.scene) == one.world.key(one.scene)
 
 
 def test_a_world_stays_when_the_next_is_made_from_it() -> None:
@@ -145,7 +139,7 @@ def test_rows_and_columns_of_a_draft_stay_each_others_mirror() -> None:
     scene, world = Scene.of(household())
     rng = Random(5)
     count = len(scene.ids)
-    for _ in range(200):
+    for _ in range(100):
         draft = Draft(world)
         relation, one, other = rng.choice([ON, INSIDE, CLOSE]), rng.randrange(count), 0
         other = rng.randrange(count)
@@ -167,15 +161,7 @@ def test_rows_and_columns_of_a_draft_stay_each_others_mirror() -> None:
             }
 
 
-def test_a_pickled_world_is_the_same_world() -> None:
-    home = Home().play("WALK 12; GRAB 13; FIND 10")
-    again = pickle.loads(pickle.dumps(home.world))
-    assert again.key(home.scene) == home.world.key(home.scene)
-    home.world = again
-    home.play("OPEN 10; PUTIN 13 10")
-    assert home.heads("INSIDE", 13) == {1, 10}
-
-
+FLAT = {"center": [1, 2, 3], "size": [1, 2]}
 BAD: list[tuple[Any, str, str]] = [
     (lambda g: g["edges"].append(edge(10, "ON", 999)), "edges[48]", "999, and no node has it"),
     (lambda g: g["edges"].append(edge(10, "NEXT", 11)), "edges[48]", "unknown relation 'NEXT'"),
@@ -188,18 +174,13 @@ BAD: list[tuple[Any, str, str]] = [
     (lambda g: g["nodes"][5].update(states=["OPENED"]), "nodes[5]", "unknown state 'OPENED'"),
     (lambda g: g["nodes"][5].update(properties=["EDIBLE"]), "nodes[5]", "unknown property"),
     (lambda g: g["nodes"][5].update(properties=None), "nodes[5]", "a wrong type"),
-    (lambda g: g["nodes"].append(7), "nodes[19]", "a wrong type"),
     (lambda g: g.pop("edges"), "", "no list 'edges'"),
     (lambda g: g["nodes"][2].update(class_name="robot"), "", "0 nodes of class 'character'"),
     (lambda g: g["nodes"][18].update(class_name="character"), "", "2 nodes of class 'character'"),
     (lambda g: g["edges"][3].update(from_id=[1]), "edges[3]", "ends at id [1]"),
     (lambda g: g["nodes"][3].update(category=["Rooms"]), "nodes[3]", "the category ['Rooms']"),
     (lambda g: g["nodes"][3].update(bounding_box="big"), "nodes[3]", "the bounding_box 'big'"),
-    (
-        lambda g: g["nodes"][3].update(bounding_box={"center": [1, 2, 3], "size": [1, 2]}),
-        "nodes[3]",
-        "each with three numbers",
-    ),
+    (lambda g: g["nodes"][3].update(bounding_box=FLAT), "nodes[3]", "each with three numbers"),
 ]
 
 
@@ -210,16 +191,11 @@ def test_a_graph_that_cannot_be_read_says_which_entry_is_wrong(change: Any, wher
     change(graph)
     with pytest.raises(GraphError) as caught:
         Scene.of(graph)
-    assert str(caught.value).startswith(where)
-    assert what in str(caught.value)
-    assert isinstance(caught.value, DataError)
-    assert "\n" not in str(caught.value)
-    again = pickle.loads(pickle.dumps(caught.value))
-    assert (str(again), again.part, again.entry) == (
-        str(caught.value),
-        caught.value.part,
-        caught.value.entry,
-    )
+    error = caught.value
+    assert str(error).startswith(where) and what in str(error) and "\n" not in str(error)
+    assert isinstance(error, DataError)
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.part, again.entry) == (str(error), error.part, error.entry)
 
 
 def test_a_class_is_unknown_where_the_classes_are_given() -> None:
@@ -227,12 +203,8 @@ def test_a_class_is_unknown_where_the_classes_are_given() -> None:
     classes = {node["class_name"] for node in graph["nodes"]}
     Scene.of(graph, "home", classes)
     graph["nodes"][4]["class_name"] = "frige"
-    with pytest.raises(
-        GraphError, match=r"nodes\[4\]: unknown class 'frige'. Did you mean 'fridge'"
-    ):
+    told = r"nodes\[4\]: unknown class 'frige'. Did you mean 'fridge'"
+    with pytest.raises(GraphError, match=told):
         Scene.of(graph, "home", classes)
-
-
-def test_a_graph_that_is_no_object_is_refused() -> None:
     with pytest.raises(GraphError, match="no list 'nodes'"):
         Scene.of([])  # type: ignore[arg-type]

@@ -42,19 +42,10 @@ def test_a_line_is_written_as_it_is_read() -> None:
     for text in ("[WALK] <tv> (264)", "[PUTBACK] <water_glass> (7) <sink> (8)", "[SLEEP]"):
         assert str(parse_line(text)) == text
     assert parse_line("[find] <Water Glass> (7)") == Line("FIND", (("water_glass", 7),), 1)
-
-
-@pytest.mark.parametrize(
-    ("text", "same"),
-    [
-        ("[LOOKAT_MEDIUM] <tv> (264)", "[LOOKAT] <tv> (264)"),
-        ("[WALK] <tv> (264) [3]", "[WALK] <tv> (264)"),
-        ("[STANDUP] [12]", "[STANDUP]"),
-    ],
-)
-def test_what_upstream_writes_in_another_way_is_read(text: str, same: str) -> None:
-    # Its Action.LOOKAT_MEDIUM is LOOKAT, and str() of its lines ends with their number.
-    assert parse_line(text) == parse_line(same)
+    # Upstream's Action.LOOKAT_MEDIUM is LOOKAT, and str() of its lines ends with their number.
+    assert parse_line("[LOOKAT_MEDIUM] <tv> (264)") == parse_line("[LOOKAT] <tv> (264)")
+    assert parse_line("[WALK] <tv> (264) [3]") == parse_line("[WALK] <tv> (264)")
+    assert parse_line("[STANDUP] [12]") == parse_line("[STANDUP]")
 
 
 @pytest.mark.parametrize(
@@ -62,9 +53,7 @@ def test_what_upstream_writes_in_another_way_is_read(text: str, same: str) -> No
     [
         ("[FLY] <tv> (1)", "unknown action 'FLY'."),
         ("[WALKS] <tv> (1)", "Did you mean 'WALK'?"),
-        ("[WALK]", "WALK takes 1 things, not 0."),
         ("[WALK] <tv> (1) <sink> (2)", "WALK takes 1 things, not 2."),
-        ("[WALK] <tv>", "cannot read '<tv>'."),
         ("[WALK] <tv> (one)", "cannot read '<tv> (one)'."),
         ("[LOOKAT_SHORT] <tv> (1)", "unknown action 'LOOKAT_SHORT'."),
         ("walk to the tv", "no act."),
@@ -81,14 +70,12 @@ def test_a_program_without_acts_is_none() -> None:
         parse_program("Title\n\nDescription\n", "empty.txt")
 
 
-def test_a_thing_that_the_scene_lacks_is_named_with_its_line() -> None:
+def test_a_thing_that_the_scene_lacks_is_named_with_its_line_unless_names_do_not_count() -> None:
+    scene = Home().scene
     text = "Drink\n\n[WALK] <fridge> (10)\n[GRAB] <beer> (1.99)\n"
-    message = refusal(DataError, lambda: parse_program(text, "drink.txt").acts(Home().scene))
+    message = refusal(DataError, lambda: parse_program(text, "drink.txt").acts(scene))
     assert message.startswith("drink.txt:4: [GRAB] <beer> (99): the scene home has no node 99.")
-
-
-def test_a_thing_of_another_name_is_an_error_unless_names_do_not_count() -> None:
     program = parse_program("[WALK] <freezer> (10)")
     with pytest.raises(DataError, match=r"node 10 of the scene home is a fridge, not a freezer"):
-        program.acts(Home().scene)
-    assert program.acts(Home().scene, names=False) == [Act("WALK", (10,))]
+        program.acts(scene)
+    assert program.acts(scene, names=False) == [Act("WALK", (10,))]

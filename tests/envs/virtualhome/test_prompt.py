@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,9 @@ def ask(observation: str = FIRST, **fields: Any) -> Ask:
 
 
 def test_the_instruction_lists_the_forms_that_the_environment_lists():
-    slots = {"{obj} ": "{} ", "{obj}": "{}", "{recep}": "{}"}
-    listed = set()
-    for form in VIRTUALHOME.actions:
-        for slot, bare in slots.items():
-            form = form.replace(slot, bare)
-        listed.add(form)
+    listed = [re.sub("{obj}|{recep}", "{}", form) for form in VIRTUALHOME.actions]
     # Under the default rules finding does nothing of its own, and is not listed.
-    used = [name for name in ORDER if name != "FIND"]
-    assert listed == {ACTION_FORMS[name] for name in used}
-    assert len(VIRTUALHOME.actions) == len(used)
+    assert sorted(listed) == sorted(ACTION_FORMS[name] for name in ORDER if name != "FIND")
 
 
 def test_a_conversation_has_spas_structure():

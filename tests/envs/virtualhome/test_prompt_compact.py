@@ -35,10 +35,10 @@ class _ExpertTurn(NamedTuple):
 
 @lru_cache(maxsize=1)
 def expert_turns() -> tuple[_ExpertTurn, ...]:
-    """Return the expert's turns in one task of every kind, in houses kept for evaluation."""
+    """Return the expert's turns in one task of every second kind, in houses for evaluation."""
     env = gym.make(ENV_ID, split="valid_unseen").unwrapped
     found = []
-    for one, action in expert_asks(env, range(len(KINDS))):
+    for one, action in expert_asks(env, range(0, len(KINDS), 2)):
         opened: set[str] = set()
         if action not in choices(one):
             saved = env.snapshot()
@@ -51,27 +51,12 @@ def expert_turns() -> tuple[_ExpertTurn, ...]:
 
 
 # -- the goal ------------------------------------------------------------------------------------
-def test_things_of_a_goal_become_numbers():
-    goal = read_goal(TASK)
-    assert goal.things == ("bowl", "plate", "kitchen cabinet")
-    assert goal.words == "put1 and2 away in3. close it afterwards"
-
-
-def test_things_side_by_side_stay_apart():
-    assert read_goal("Set(Set the table with the fork, the knife and the mug.)").words == (
-        "set1 with2,3 and4"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "things"),
     [
         ("Put the candle on the desk and light it.", ("candle", "desk")),
         ("Switch off the table lamp.", ("table lamp",)),
-        (
-            "Put the frying pan on the stove and the egg into the pan.",
-            ("frying pan", "stove", "egg"),
-        ),
+        ("Put the frying pan on the stove and the egg in the pan.", ("frying pan", "stove", "egg")),
         ("Clean the floor in the bathroom.", ("floor",)),
     ],
 )
@@ -79,11 +64,14 @@ def test_a_goal_names_its_things(text: str, things: tuple[str, ...]):
     assert read_goal(f"Title({text})").things == things
 
 
-def test_a_title_alone_is_the_goal():
-    assert read_goal("Drink the milk").words == "drink1"
-
-
-def test_names_of_other_houses_are_read_where_one_can_walk_to_them():
+def test_things_of_a_goal_become_numbers():
+    goal = read_goal(TASK)
+    assert goal.things == ("bowl", "plate", "kitchen cabinet")
+    assert goal.words == "put1 and2 away in3. close it afterwards"
+    beside = "Set(Set the table with the fork, the knife and the mug.)"
+    assert read_goal(beside).words == "set1 with2,3 and4"  # side by side, and apart
+    assert read_goal("Drink the milk").words == "drink1"  # a title alone
+    # Names of other houses are read where one can walk to them.
     one = ask("", goal="Read(Read the comic book.)", admissible=("walk to comic book",))
     assert compact(one) == "read1\nfar1 comic book"
 
@@ -105,24 +93,15 @@ def test_actions_are_taken_apart(action: str, parts: tuple[str, str, str]):
     assert act_of(action) == parts
 
 
-def test_the_first_thing_in_hand_is_in_the_right_hand():
-    facts = facts_of(
-        ask(
-            *(FIRST, "grab plate", "plate is CLEAN. You have plate. "),
-            *("grab bowl", "bowl is CLEAN, plate is CLEAN. You have bowl, plate. "),
-        )
-    )
-    assert facts.hands == ["plate", "bowl"]
-
-
-def test_who_does_not_see_what_it_walked_to_stands_before_where_it_is():
+def test_facts_are_read_off_what_was_done_and_told():
+    plate, bowl = "plate is CLEAN. You have plate. ", "bowl is CLEAN, plate is CLEAN. You have bowl"
+    facts = facts_of(ask(FIRST, "grab plate", plate, "grab bowl", f"{bowl}, plate. "))
+    assert facts.hands == ["plate", "bowl"]  # the first is in the right hand
+    # Who does not see what it walked to stands before where it is.
     facts = facts_of(ask(FIRST, "walk to bowl", "kitchen_cabinet is CLOSED and CLEAN. "))
     assert facts.place["bowl"] == ("shut", "kitchen cabinet")
-
-
-def test_what_was_done_in_vain_tells_nothing():
     facts = facts_of(ask(FIRST, "put bowl in plate", "Nothing happens."))
-    assert facts.failed and not facts.place
+    assert facts.failed and not facts.place  # done in vain
 
 
 # -- the text ------------------------------------------------------------------------------------
@@ -146,13 +125,12 @@ def test_cleanness_is_told_where_the_task_is_about_it():
     assert "far dirty1 bowl" in compact(ask(FIRST, "walk to bowl", told, goal=washing))
 
 
-def test_a_turn_reads_less_than_a_hundred_words():
-    assert max(len(compact(turn.ask).split()) for turn in expert_turns()) < 100
-
-
 # -- the choices ---------------------------------------------------------------------------------
-def test_all_choices_are_admissible():
-    for turn in expert_turns():
+def test_texts_and_lists_are_short_and_all_choices_admissible():
+    turns = expert_turns()
+    assert max(len(compact(turn.ask).split()) for turn in turns) < 100
+    assert sum(len(choices(turn.ask)) for turn in turns) / len(turns) < 10
+    for turn in turns:
         assert {*listed_actions(turn.ask)} <= {*turn.ask.admissible_actions}
 
 
@@ -173,15 +151,13 @@ def test_the_expert_chooses_among_them_or_something_equal():
     assert listed + equal >= 0.99 * len(turns)
 
 
-def test_the_list_is_short():
-    sizes = [len(choices(turn.ask)) for turn in expert_turns()]
-    assert sum(sizes) / len(sizes) < 10
-
-
 def test_what_changes_nothing_is_not_chosen():
     walks = ("walk to bowl", "walk to plate", "grab bowl")
     one = ask(FIRST, "walk to bowl", "bowl is CLEAN. ", admissible=walks)
     assert choices(one) == ("grab bowl", "walk to plate")
+    # A task that names nothing leaves all actions.
+    one = ask("", goal="Relax", admissible=("sleep", "stand up"))
+    assert choices(one) == ("sleep", "stand up")
 
 
 def test_things_are_put_where_things_stand():
@@ -229,11 +205,6 @@ def test_furniture_is_opened_where_a_thing_that_was_seen_is_shut_in():
     one = ask(*told, goal=goal, admissible=("open cupboard", "wash bowl", "walk to desk"))
     assert "open cupboard" in choices(one)
     assert "near1 bowl" in compact(one) and "shut cupboard" in compact(one)
-
-
-def test_a_task_that_names_nothing_leaves_all_actions():
-    one = ask("", goal="Relax", admissible=("sleep", "stand up"))
-    assert choices(one) == ("sleep", "stand up")
 
 
 def test_what_is_to_be_worn_is_put_on_and_no_place_else():

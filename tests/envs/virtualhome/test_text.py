@@ -26,12 +26,8 @@ def test_one_perceives_the_rooms_and_what_is_openly_in_this_one() -> None:
     assert 11 in perceived(home)
     home.play("WALK 2")
     assert perceived(home) == {1, 2, 3, 20, 21, 22, 23, 24, 25, 28}
-
-
-def test_what_is_held_is_perceived_wherever_it_is_said_to_be() -> None:
-    home = Home().play("WALK 13; GRAB 13; WALK 20")
-    assert home.heads("INSIDE", 13) == {1}
-    assert 13 in perceived(home)
+    home.play("WALK 13; GRAB 13; WALK 20")  # what is held, though it is said to be in the kitchen
+    assert home.heads("INSIDE", 13) == {1} and 13 in perceived(home)
 
 
 def test_a_box_in_a_closed_box_hides_what_is_in_it() -> None:
