@@ -12,14 +12,13 @@ import pytest
 from creditrl.envs.base import Copies, Frame
 from creditrl.envs.sotopia.action_text import action_text
 from creditrl.envs.sotopia.casting import Seats
-from creditrl.envs.sotopia.dialogue import PUBLISHED_RULES, Action, Rules, Transcript, turns_of
+from creditrl.envs.sotopia.dialogue import PUBLISHED_RULES, Action, Rules, Transcript
 from creditrl.envs.sotopia.engine import SotopiaEngine
 from creditrl.envs.sotopia.meeting import Meeting
 from creditrl.envs.sotopia.partners import (
     PartnerAsk,
     PartnerReply,
     ReplayPartner,
-    SmallTalkPartner,
 )
 from creditrl.envs.sotopia.profiles import Combination
 from creditrl.envs.sotopia.verdict import NoJudge, Verdict
@@ -109,9 +108,7 @@ def test_where_the_partner_opens_reset_plays_its_opening(combination: Combinatio
     assert frame.info["dialogue_turn"].tolist() == [0, 1]
     assert frame.info["role"].tolist() == ["Ann Lee", "Bo Diaz"]
     assert frame.text[0].endswith("The conversation starts.\nYou are at turn #0.")
-    assert frame.text[1].endswith(
-        'Conversation so far:\nTurn #0: Ann Lee said: "hi"\nYou are at turn #1.'
-    )
+    assert frame.text[1].endswith('\nTurn #0: Ann Lee said: "hi"\nYou are at turn #1.')
     assert "Ann Lee's goal: Sell it" in frame.text[0]
     assert "Ann Lee's goal: Unknown" in frame.text[1]
 
@@ -236,26 +233,6 @@ def test_simultaneous_sides_do_not_see_each_others_act(combination: Combination)
     assert partner.calls == [2] and [len(ask.turns) for ask in partner.asks] == [0, 0]
     assert 'Turn #0: Ann Lee said: "a";Bo Diaz said: "yes"' in frame.text[0]
     assert 'Turn #0: Ann Lee said: "yes";Bo Diaz said: "b"' in frame.text[1]
-    for _ in range(19):
-        frame = step(copies, "say: a", "say: b")
-    assert frame.truncated_K.all() and frame.info["turn"].tolist() == [20, 20]
-
-
-def test_random_order_plays_on_until_it_is_ones_turn(combination: Combination) -> None:
-    partner = Counting()
-    copies, tasks = table(combination, 2, partner, rules=Rules(order="random"))
-    # Seed 0 draws sides 1, 0, 0, 1, ...
-    frame = begin(copies, tasks)
-    assert frame.info["dialogue_turn"].tolist() == [1, 0]
-    frame = step(copies, "say: a", "say: b")
-    assert frame.info["dialogue_turn"].tolist() == [2, 3]
-    steps, over = 1, False
-    while not over:
-        frame = step(copies, "say: a", at=[0])
-        steps += 1
-        over = bool(frame.truncated_K[0])
-    assert frame.info["dialogue_turn"][0] == 20
-    assert steps == turns_of(Rules(order="random"), 0, 0)
 
 
 def test_a_partner_gets_back_what_it_asked_to_keep(combination: Combination) -> None:
@@ -295,13 +272,13 @@ def test_members_of_a_group_hear_one_opening(combination: Combination) -> None:
 
 def test_live_partners_give_snapshots_only_at_the_start(combination: Combination) -> None:
     copies, tasks = table(combination, 2, Counting("say: hi", deterministic=False))
+    every = copies.engine.every
     start = begin(copies, tasks)
-    saved = copies.snapshot(copies.engine.every)
+    saved = copies.snapshot(every)
     step(copies, "say: a", "say: b")
     with pytest.raises(SnapshotError, match="live model"):
-        copies.snapshot(copies.engine.every)
-    again = copies.restore(copies.engine.every, saved)
-    assert again.text == start.text
+        copies.snapshot(every)
+    assert copies.restore(every, saved).text == start.text
 
 
 def test_state_keys_tell_dialogues_and_sides_apart(make_combination: Callable[..., Combination]):
@@ -319,14 +296,6 @@ def test_state_keys_tell_dialogues_and_sides_apart(make_combination: Callable[..
     assert len(set(world)) == 3
 
 
-def test_a_view_of_only_what_is_new(combination: Combination) -> None:
-    copies, tasks = table(combination, 1, observed="new")
-    assert begin(copies, tasks).text[0].startswith("You are Ann Lee.")
-    assert step(copies, "say: a").text[0] == (
-        'Turn #0: Ann Lee said: "a"\nTurn #1: Bo Diaz said: "yes"\nYou are at turn #2.'
-    )
-
-
 def test_strangers_are_refused(combination: Combination) -> None:
     copies, _ = table(combination, 1)
     with pytest.raises(ConfigError, match="needs a Seat"):
@@ -340,17 +309,6 @@ def test_strangers_are_refused(combination: Combination) -> None:
     begin(copies, tasks)
     with pytest.raises(ConfigError, match="0 replies to 1 asks"):
         step(copies, "say: a")
-
-
-def test_small_talk_is_never_stale_and_goes_on(combination: Combination) -> None:
-    copies, tasks = table(combination, 2, SmallTalkPartner())
-    begin(copies, tasks, seed=3)
-    frame = None
-    for k in range(10):
-        frame = step(copies, "say: go on", "say: go on")
-        assert frame.info["partner_grounded"].all()
-        assert frame.truncated_K.tolist() == [k == 9] * 2
-    assert frame is not None and frame.info["ending"].tolist() == ["turn_limit"] * 2
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -396,14 +354,10 @@ def test_a_replay_does_what_was_done(combination: Combination) -> None:
         assert frame.info["partner_grounded"].all() and frame.terminated_K[0] == (k == 3)
     assert frame.info["ending"][0] == "left" and frame.info["dialogue_turn"][0] == 8
     assert 'said: "two lines"' in frame.text[0] and "a" * 2_001 not in frame.text[0]
-
-
-def test_a_replay_knows_its_bounds(combination: Combination) -> None:
-    partner = ReplayPartner({combination.id: ((Action("speak", "a"), Action("none")),)})
-    copies, tasks = table(combination, 2, partner)
-    frame = begin(copies, tasks)
-    assert frame.info["error"].tolist() == ["", ""]
-    frame = step(copies, "say: x", "say: y")
+    partner = ReplayPartner({combination.id: turns[:1]})
+    copies, tasks = table(combination, 1, partner)
+    begin(copies, tasks)
+    frame = step(copies, "say: x")
     assert "has 1 turns, and turn 1 is asked for" in frame.info["error"][0]
 
 
