@@ -40,12 +40,9 @@ def play(combination: Combination, side: int, policy: Policy, temper: str) -> bo
     return verdict.success[side]
 
 
-def rate(policy: Policy, kind: str, temper: str, count: int = 12) -> float:
-    played = [
-        play(combination, side, policy, temper)
-        for combination in builtin_combinations("valid_unseen", [kind])[:count]
-        for side in (0, 1)
-    ]
+def rate(policy: Policy, kind: str, temper: str, count: int = 8) -> float:
+    casts = builtin_combinations("valid_unseen", [kind])[:count]
+    played = [play(cast, side, policy, temper) for cast in casts for side in (0, 1)]
     return sum(played) / len(played)
 
 
@@ -75,25 +72,18 @@ def names_all(ask: PartnerAsk) -> str:
 
 
 @pytest.mark.parametrize("temper", TEMPERS)
-@pytest.mark.parametrize(
-    ("kind", "least"), [("price", 0.6), ("items", 0.9), ("schedule", 0.9), ("friend", 0.9)]
-)
-def test_the_expert_succeeds_in_most_tasks(kind: str, least: float, temper: str) -> None:
-    assert rate(expert_action, kind, temper) >= least
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_expert_succeeds_in_most_tasks(kind: str, temper: str) -> None:
+    assert rate(expert_action, kind, temper) >= (0.6 if kind == "price" else 0.9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_accepts_at_once_never_succeeds(kind: str) -> None:
+def test_ways_without_thought_come_to_little(kind: str) -> None:
     assert rate(takes_all, kind, "conceder") == 0.0
-
-
-@pytest.mark.parametrize("kind", ["price", "items", "schedule"])
-def test_who_never_gives_in_gets_nothing_of_tit_for_tat(kind: str) -> None:
-    assert rate(holds_out, kind, "tit-for-tat") == 0.0
-
-
-def test_who_names_all_friends_in_turn_fails_more_often_than_not() -> None:
-    assert rate(names_all, "friend", "linear") <= 0.5
+    if kind == "friend":
+        assert rate(names_all, kind, "linear") <= 0.5
+    else:
+        assert rate(holds_out, kind, "tit-for-tat") == 0.0
 
 
 def _bargain(side: int, limits: tuple[float, float], *said: str) -> str | None:

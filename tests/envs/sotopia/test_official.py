@@ -43,30 +43,16 @@ COMBOS = "env_agent_combo_storages"
 
 # -- a small folder of our own ------------------------------------------------------------------
 def person(number: int) -> dict:
-    return {
-        "agent_id": f"P{number}",
-        "first_name": f"First{number}",
-        "last_name": f"Last{number}",
-        "age": 30 + number,
-        "occupation": "Baker",
-        "gender": "Woman",
-        "gender_pronoun": "She/her",
-        "public_info": "Likes tea.",
-        "personality_and_values": "Calm.",
-        "secret": "Cannot swim.",
-    }
+    names = {"first_name": f"First{number}", "last_name": f"Last{number}", "secret": "Cannot swim."}
+    work = {"occupation": "Baker", "gender": "Woman", "gender_pronoun": "She/her"}
+    about = {"public_info": "Likes tea.", "personality_and_values": "Calm."}
+    return {"agent_id": f"P{number}", "age": 30 + number, **names, **work, **about}
 
 
 def scenario(name: str, **more) -> dict:
-    return {
-        "env_id": name,
-        "codename": "tea",
-        "source": "hand-craft",
-        "scenario": "Two people have tea.",
-        "agent_goals": ["Drink it.", "Spill it."],
-        "relationship": "3",
-        **more,
-    }
+    about = {"codename": "tea", "source": "hand-craft", "scenario": "Two people have tea."}
+    goals = {"agent_goals": ["Drink it.", "Spill it."], "relationship": "3"}
+    return {"env_id": name, **about, **goals, **more}
 
 
 def combo(name: str, scenario: str, *cast: str) -> dict:
@@ -83,15 +69,6 @@ def folder(tmp_path: Path) -> Path:
         "agent_profiles.jsonl": [person(0), person(1)],
         "environment_profiles.jsonl": [scenario("S0"), scenario("S1", relationship=0)],
         "env_agent_combo_storages.jsonl": [combo("C0", "S0"), combo("C1", "S1", "P1", "P0")],
-        "relationship_profiles.jsonl": [
-            {
-                "relationship_id": "R0",
-                "agent1_id": "P0",
-                "agent2_id": "P1",
-                "relationship": "3",
-                "background_story": "They met at sea.",
-            }
-        ],
     }
     home = tmp_path / "sotopia"
     home.mkdir()
@@ -100,22 +77,18 @@ def folder(tmp_path: Path) -> Path:
     return home
 
 
-def training(home: Path, count: int = 40) -> tuple[list[dict], list[dict]]:
+def training(count: int = 40) -> tuple[list[dict], list[dict]]:
     """Return SOTOPIA-pi's scenarios and casts as its database names their fields."""
-    scenarios, combos = [], []
-    for i in range(count):
-        made = scenario(f"T{i}", relationship=2, source="life_lesson", agent_constraint=None)
-        made["pk"] = made.pop("env_id")
-        scenarios.append(made)
-        cast = combo(f"K{i}", f"T{i}")
-        cast["pk"] = cast.pop("combo_id")
-        combos.append(cast)
+    scenarios = [scenario(f"T{i}", relationship=2, source="life_lesson") for i in range(count)]
+    combos = [combo(f"K{i}", f"T{i}") for i in range(count)]
+    for row, name in (*((s, "env_id") for s in scenarios), *((c, "combo_id") for c in combos)):
+        row["pk"] = row.pop(name)
     return scenarios, combos
 
 
 def test_casts_that_are_missing_are_counted(folder):
     assert list(map(str, official_coverage(folder))) == ["2 of 450 combinations of the benchmark"]
-    scenarios, combos = training(folder)
+    scenarios, combos = training()
     (folder / "pi_environment_profiles.jsonl").write_text(lines(scenarios))
     (folder / "pi_env_agent_combos.jsonl").write_text(lines(combos))
     assert str(official_coverage(folder)[1]) == "40 of 2,510 combinations of SOTOPIA-pi"
@@ -244,7 +217,7 @@ def dump(documents: dict[str, dict]) -> bytes:
 
 
 def test_training_data_may_be_the_dump_it_was_published_in_and_are_parted(folder):
-    scenarios, combos = training(folder)
+    scenarios, combos = training()
     prefix = ":sotopia.database"
     documents = {f"{prefix}.x.EnvironmentProfile:{s['pk']}": s for s in scenarios}
     documents |= {f"{prefix}.x.EnvAgentComboStorage:{c['pk']}": c for c in combos}
@@ -304,16 +277,7 @@ def test_the_benchmark_is_whole(real):
     assert len(casts) == 90 and set(casts.values()) == {5}
     assert len({p.id for c in combinations for p in c.characters}) <= 40
     sources = Counter(c.scenario.source for c in combinations)
-    assert {name: count // 5 for name, count in sources.items()} == {
-        "social_chemistry": 20,
-        "social_iqa": 15,
-        "craigslist_bargains": 10,
-        "deal-or-no-deal": 10,
-        "persuation_for_good": 10,
-        "mutual_friends": 10,
-        "normbank": 9,
-        "hand-craft": 6,
-    }
+    assert sorted(count // 5 for count in sources.values()) == [6, 9, 10, 10, 10, 10, 15, 20]
     ids = [c.id for c in combinations]
     assert ids[0] == "01H7ZM14XBH3G2E5HM586T902Y"  # the file's first, whatever the machine
     assert len(Seats(combinations, "valid_unseen")) == 900

@@ -39,39 +39,32 @@ def assert_right(value):
 
 
 # -- forms ----------------------------------------------------------------------------------------
-def test_people_who_share_a_name_are_told_apart_by_the_rest():
+def test_people_who_share_a_name_are_told_apart_by_the_rest() -> None:
+    def scores(names: tuple[str, str], *keys: str) -> object:
+        entries = {key: entry(one) for key, one in zip(keys, (ONE, TWO), strict=True)}
+        return read_answer(json.dumps(entries), names).scores
+
     for names in (("Ann Lee", "Joann Lee"), ("Mia Davis", "Noah Davis"), ("Sam Lee", "Sam Ray")):
-        for keys in (names, tuple(reversed(names))):
-            scores = (ONE, TWO) if keys == names else (TWO, ONE)
-            text = json.dumps({key: entry(s) for key, s in zip(keys, scores, strict=True)})
-            assert read_answer(text, names).scores == (ONE, TWO)
-    assert read_answer(json.dumps({"Lee": entry(ONE), "Ray": entry(TWO)}), NAMES).problems
-    twins = ("Sam Lee", "Sam Lee")
-    assert read_answer(json.dumps(answer(keys=("agent_1 (Sam Lee)", "agent_2"))), twins).scores == (
-        ONE,
-        TWO,
-    )
-
-
-def test_a_name_inside_an_entry_counts_too():
-    swapped = answer(one={"name": NAMES[1], **entry(ONE)}, two={"name": NAMES[0], **entry(TWO)})
-    assert "may be either participant" in str(read(swapped).problems)
-
-
-def test_a_scale_is_believed_where_it_is_the_dimensions_own():
-    assert read(answer(one={**entry(ONE), "goal": ["x", "7/10"]})).scores[0]["goal"] == 7
+        assert scores(names, *names) == (ONE, TWO)
+        assert scores(names, *reversed(names)) == (TWO, ONE)
+    assert scores(("Sam Lee", "Sam Lee"), "agent_1 (Sam Lee)", "agent_2") == (ONE, TWO)
+    assert read({"Lee": entry(ONE), "Ray": entry(TWO)}).problems
 
 
 # -- what is wrong is said ------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("name", "score"),
-    [("goal", 11), ("goal", -1), ("secret", 5), ("relationship", 6), ("social_rules", -10.5)],
+    [("goal", 11), ("secret", 5), ("social_rules", -10.5)],
 )
 def test_a_score_out_of_range_is_no_score(name, score):
     reading = read(answer(two={**entry(TWO), name: ["x", score]}))
     assert len(reading.problems) == 1
     assert f"agent_2 (Finnegan O'Malley): {name} is {score:g}, expected" in reading.problems[0]
     assert name not in reading.scores[1] and reading.scores[0] == ONE
+
+
+def test_a_scale_is_believed_where_it_is_the_dimensions_own():
+    assert read(answer(one={**entry(ONE), "goal": ["x", "7/10"]})).scores[0]["goal"] == 7
 
 
 @pytest.mark.parametrize(
@@ -84,6 +77,10 @@ def test_a_score_out_of_range_is_no_score(name, score):
         (answer(one={**entry(ONE), "goal": ["x", 7, 10]}), "goal has no score"),
         (answer(one={**entry(ONE), "goal": [["x", 8], ["y", 3]]}), "goal has no score"),
         ({"agents": {"agent_1": NAMES[1]}, **answer()}, "agent"),
+        (
+            answer(one={"name": NAMES[1], **entry(ONE)}, two={"name": NAMES[0], **entry(TWO)}),
+            "may be either participant",
+        ),
         (answer(one={**entry(ONE), "Goal": ["x", 1]}), "goal is there twice"),
         (answer(keys=("agent_1", "agent_1 ")), "agent_1 (Samuel Anderson) is there twice"),
         # A draft and a final version within one participant's entry.
@@ -193,20 +190,17 @@ def published_reasons(row):
     return reasons
 
 
-@pytest.mark.parametrize("name", ["a", "b"])
-def test_published_judgements_are_read_to_their_recorded_scores(test_data, name):
-    published = rows(test_data, name)
-    assert len(published) >= {"a": 30, "b": 12}[name]
+def test_published_judgements_are_read_to_their_recorded_scores(test_data):
+    published = rows(test_data, "a") + rows(test_data, "b")
+    assert len(published) >= 42
     for row in published:
         reasons = published_reasons(row)
         recorded = [{n: scores[n] for n in SEVEN} for scores in row["rewards"]]
-        given = {
-            f"agent_{side + 1}_evaluation": {
-                n: [reasons[side][n], int(recorded[side][n])] for n in SEVEN
-            }
-            for side in (1, 0)
-        }
-        reading = read_answer(json.dumps(given), tuple(row["agents_background"]))
+        one, two = (
+            {n: [reasons[side][n], int(recorded[side][n])] for n in SEVEN} for side in (0, 1)
+        )
+        given = json.dumps({"agent_2_evaluation": two, "agent_1_evaluation": one})
+        reading = read_answer(given, tuple(row["agents_background"]))
         assert (reading.problems, reading.repaired) == ((), False)
         assert list(reading.scores) == recorded
         assert list(reading.reasoning) == reasons
