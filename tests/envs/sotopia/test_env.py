@@ -1,4 +1,4 @@
-"""SOTOPIA through Gymnasium: its options, and official casts with a partner that bargains."""
+"""SOTOPIA through Gymnasium: options, builtin and official tasks, partners and judges by name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
 
+import creditrl
 from creditrl.agents import AgentPartner, RandomAgent
+from creditrl.bench.tasks import prove_tasks
 from creditrl.envs.check import RULES, check
-from creditrl.envs.sotopia.env import SotopiaConfig
+from creditrl.envs.sotopia.env import SotopiaConfig, SotopiaEnv, SotopiaVectorEnv
+from creditrl.envs.sotopia.partners import SmallTalkPartner, make_partner
+from creditrl.envs.sotopia.situations import KINDS
+from creditrl.envs.sotopia.verdict import NoJudge, make_judge
+from creditrl.errors import ConfigError
 
 ENV_ID = "CreditRL/SOTOPIA-v0"
 
@@ -76,3 +83,79 @@ def test_with_a_live_partner_the_contract_holds_as_far_as_it_goes() -> None:
     outcomes = {result.rule: result.outcome for result in report.results}
     assert outcomes["snapshot_continues_alike"] == "not applicable"
     assert outcomes["groups_stay_together"] == outcomes["finished_copies_wait"] == "passed"
+
+
+ENV_ID = "CreditRL/SOTOPIA-v0"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_ends_and_is_scored(kind: str) -> None:
+    venv = SotopiaVectorEnv(16, task_types=kind, split="valid_seen")
+    _, info = venv.reset(seed=3)
+    rng = np.random.default_rng(0)
+    while venv.active.any():
+        actions = [
+            acts[int(rng.integers(len(acts)))] if len(acts) else "nothing"
+            for acts in info["admissible_actions"]
+        ]
+        _, reward, _, _, info = venv.step(actions)
+        assert np.isfinite(reward).all()
+    assert all(info["ending"])
+    assert set(info["judge_status"]) == {"ok"}
+    assert ((info["score"] >= 0) & (info["score"] <= 1)).all()
+    assert not (info["success"] & (info["score"] < 0.5 - 1e-9)).any()
+
+
+def test_nothing_is_done_before_it_begins_and_the_expert_does_most() -> None:
+    for split in ("train", "valid_unseen"):
+        proof = prove_tasks(SotopiaEnv, {}, split, limit=40)
+        assert proof.trivial == [] and proof.repeated == []
+        assert len(proof.unsolved) <= 0.1 * proof.tasks
+
+
+def test_without_options_the_reward_comes_once_at_the_end_and_is_the_score() -> None:
+    env = gym.make(ENV_ID)
+    text, info = env.reset(seed=7)
+    assert "<offer " in text and info["task_id"].startswith("builtin/train/")
+    assert info["judge"] == "sotopia-lite/negotiation v1" and info["partner"] == "scripted"
+    rewards = []
+    over = False
+    while not over:
+        action = creditrl.expert_action(env)
+        assert action is not None
+        _, reward, terminated, truncated, info = env.step(action)
+        rewards.append(reward)
+        over = terminated or truncated
+    assert rewards[:-1] == [0.0] * (len(rewards) - 1)
+    share = min(max(info["judge_scores"]["share"], 0.0), 1.0)
+    assert rewards[-1] == info["score"] == pytest.approx(share)
+    assert info["success"] == (info["score"] >= 0.5 and info["judge_scores"]["agreement"] == 1.0)
+
+
+def test_names_make_partners_and_judges(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(make_partner("small-talk"), SmallTalkPartner)
+    assert isinstance(make_judge("none"), NoJudge)
+    own = SmallTalkPartner()
+    assert make_partner(own) is own
+    # What stands behind the colon is handed on.
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    partner, judge = make_partner("chat:some-model"), make_judge("chat:some-judge")
+    assert isinstance(partner, AgentPartner)
+    assert partner.name.startswith("chat:some-model") and not partner.deterministic
+    assert "some-judge" in judge.name and not judge.deterministic
+
+
+@pytest.mark.parametrize(
+    ("make", "which", "message"),
+    [
+        (make_partner, "smalltalk", "Did you mean 'small-talk'"),
+        (make_partner, "small-talk:loud", "expected partner='small-talk', nothing behind it"),
+        (make_partner, 3, "partner is an int: expected a name"),
+        (make_judge, "chat", "'chat:<argument>'"),
+        (make_judge, "rule", "judge='rule' is unknown"),
+        (make_judge, object(), "judge is an object"),
+    ],
+)
+def test_wrong_partners_and_judges_are_refused(make, which, message):
+    with pytest.raises(ConfigError, match=message):
+        make(which)

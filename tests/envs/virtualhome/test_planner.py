@@ -1,4 +1,4 @@
-"""Plans against cases worked by hand, against the shortest there are, and from anywhere."""
+"""Goals, and plans to them: worked by hand, hardly longer than the shortest, and from anywhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.builtin import GeneratedTask
 from creditrl.envs.virtualhome.choices import possible
 from creditrl.envs.virtualhome.generate import HouseholdConfig
-from creditrl.envs.virtualhome.goals import Edge, Goal, goal_status
+from creditrl.envs.virtualhome.goals import Edge, Goal, checks, goal_between, goal_status, unmet
 from creditrl.envs.virtualhome.graph import INSIDE, ON, Scene, World, bits
 from creditrl.envs.virtualhome.kinds import KINDS
 from creditrl.envs.virtualhome.planner import Guide, plan
@@ -232,3 +232,60 @@ def test_plans_are_at_most_one_act_longer_than_the_shortest() -> None:
         assert not reached_within(home, len(home.plan) - 2), (home.kind, home.description)
     assert all(reached_within(home, len(home.plan)) for home in homes if len(home.plan) <= 3)
     assert any(len(home.plan) <= 3 for home in homes)
+
+
+GOAL = Goal(
+    states=((13, frozenset({"CLEAN"})), (22, frozenset({"ON"}))),
+    added=(Edge(13, "ON", 20),),
+    removed=(Edge(13, "ON", 12),),
+)
+
+
+def test_conditions_hold_one_by_one() -> None:
+    home = Home()
+    count = checks(home.scene, GOAL)
+
+    def met() -> int:
+        found = goal_status(home.scene, home.world, GOAL)
+        assert found == (count(home.world), 4)
+        return found[0]
+
+    assert met() == 0
+    home.play("WALK 13; WASH 13")
+    assert met() == 1
+    home.play("GRAB 13")
+    assert met() == 2  # it is off the table
+    home.play("WALK 20; PUTBACK 13 20")
+    assert met() == 3
+    assert unmet(home.scene, home.world, GOAL) == Goal(states=((22, frozenset({"ON"})),))
+    home.play("SWITCHON 22")
+    assert met() == 4
+
+
+def test_all_states_of_a_node_count() -> None:
+    home = Home()
+    wanted = Goal(states=((10, frozenset({"CLOSED"})),))  # it is PLUGGED_IN too
+    assert checks(home.scene, wanted)(home.world) == 0
+    home.play("WALK 10; PLUGOUT 10")
+    wanted = Goal(states=((10, frozenset({"CLOSED", "PLUGGED_OUT"})),))
+    assert checks(home.scene, wanted)(home.world) == 1
+
+
+def test_a_goal_is_what_differs_in_states_and_places() -> None:
+    home = Home()
+    before = home.world
+    home.play("WALK 13; WASH 13; GRAB 13; WALK 20; SIT 20; TURNTO 22")
+    found = goal_between(home.scene, before, home.world)
+    assert found == Goal(
+        states=((3, frozenset({"SITTING"})), (13, frozenset({"CLEAN"}))),
+        added=(Edge(3, "ON", 20), Edge(3, "INSIDE", 2), Edge(3, "HOLDS_RH", 13)),
+        removed=(Edge(13, "ON", 12), Edge(3, "INSIDE", 1)),
+    )  # neither CLOSE nor FACING
+    assert checks(home.scene, found)(home.world) == found.size == 7
+    assert checks(home.scene, found)(before) == 0
+    assert goal_between(home.scene, before, before).size == 0
+    everything = goal_between(home.scene, before, home.world, ("FACING",))
+    assert everything.added == (Edge(3, "FACING", 22),)
+    other = Goal(GOAL.states[::-1], GOAL.added, GOAL.removed)  # equal goals have equal keys
+    assert other.key() == GOAL.key()
+    assert Goal(GOAL.states, GOAL.removed, GOAL.added).key() != GOAL.key()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_home import MUG_ON_BED, HandMade, Home, edge, household, two_mugs
 
+from creditrl.envs.virtualhome import spa
 from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.bench_spa import FLAVOURS, canonical, digest, play
 from creditrl.envs.virtualhome.choices import choices
@@ -230,3 +234,28 @@ def test_repaired_means_that_finding_does_not_raise() -> None:
     assert play(home, "master") == [(ERROR_INPUT, False)]
     assert play(home, "repaired") == [("face, mug is DIRTY, table, mug ON table. ", False)]
     assert play(replace(home, plan=()), "master") == []
+
+
+TWO = re.compile(r"\[(.*?)\]|\<(.*?)\>|\((.*?)\)")
+ONE = re.compile(r"\[([^]]+)\]|\<([^>]+)\>|\(([^)]+)\)")
+PARAMETER = re.compile(r"\<(.+?)\>\s*\((.+?)\)")
+
+
+@settings(max_examples=50)
+@given(st.text("[]<>() \na1", max_size=16))
+def test_brackets_are_found_as_spa_finds_them(text: str) -> None:
+    parts = [part for match in TWO.findall(text) for part in match if part]
+    assert [part for part in spa.bracketed(text) if part] == parts
+    parts = [a or b or c for a, b, c in ONE.findall(text)]
+    assert [part for part in spa.bracketed(text, within_line=False) if part] == parts
+    assert list(spa.bracketed(text, "[")) == re.findall(r"\[(.*?)\]", text)
+
+
+@settings(max_examples=50)
+@given(st.text("<<>>(() \na1", max_size=16))
+def test_numbers_are_found_as_spa_finds_them(text: str) -> None:
+    numbers, rest = [], text
+    while (found := PARAMETER.search(rest)) is not None:
+        numbers.append(found[2])
+        rest = rest[found.end(2) :]
+    assert list(spa.numbers(text)) == numbers
