@@ -78,18 +78,9 @@ def test_the_prompt_has_history_goals_question_keys_and_schema_in_this_order(end
     assert "Turn #1" not in text and "did nothing" not in text
     schema = json.loads(text[text.index('{"$defs"') :])
     scored = schema["$defs"]["evaluation"]["properties"]
-    assert {
-        name: (s["prefixItems"][1]["minimum"], s["prefixItems"][1]["maximum"])
-        for name, s in scored.items()
-    } == {
-        "believability": (0, 10),
-        "relationship": (-5, 5),
-        "knowledge": (0, 10),
-        "secret": (-10, 0),
-        "social_rules": (-10, 0),
-        "financial_and_material_benefits": (-5, 5),
-        "goal": (0, 10),
-    }
+    points = [scored[name]["prefixItems"][1] for name in SEVEN]
+    ranges = [(0, 10), (-5, 5), (0, 10), (-10, 0), (-10, 0), (-5, 5), (0, 10)]
+    assert [(point["minimum"], point["maximum"]) for point in points] == ranges
 
 
 def test_dimensions_schema_and_temperature_can_be_chosen(endpoint, dialogue):
@@ -217,17 +208,6 @@ def test_lasting_trouble_makes_an_episode_invalid(endpoint, combination, plan, s
     assert frame.info["judge_attempts"].tolist() == [1 if plan.status == 401 else 2] * 2
 
 
-def test_one_failure_does_not_touch_the_other_verdicts(endpoint, dialogue):
-    dialogues = [other(dialogue, f"Number {i}") for i in range(6)]
-    endpoint.answer = lambda body: (
-        Plan(status=500) if "Number 3" in body["messages"][0]["content"] else answer()
-    )
-    asked = judge(endpoint, retries=1)
-    verdicts = asked.score(dialogues)
-    assert [v.status for v in verdicts] == ["ok"] * 3 + ["error"] + ["ok"] * 2
-    assert asked.counts == {"ok": 5, "error": 1}
-
-
 def test_an_alarm_is_given_when_too_many_fail(endpoint, dialogue):
     down = {"is": False}
     endpoint.answer = lambda body: Plan(status=400) if down["is"] else answer()
@@ -241,7 +221,10 @@ def test_an_alarm_is_given_when_too_many_fail(endpoint, dialogue):
         asked.score([other(dialogue, "bad 7")])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        asked.score([other(dialogue, "bad 8")])  # said once
+        # Said once; and one failure does not touch the other verdicts.
+        verdicts = asked.score([other(dialogue, text) for text in ("good 1", "bad 8", "good 2")])
+    assert [verdict.status for verdict in verdicts] == ["ok", "error", "ok"]
+    assert asked.counts == {"ok": 32, "error": 9}
 
 
 # -- the judge as a part --------------------------------------------------------------------------

@@ -63,22 +63,16 @@ def test_a_price_is_read_from_tags_and_otherwise_from_words(said: str, price: fl
 
 
 @pytest.mark.parametrize(
-    "said",
-    ["<accept>", "accept", "Good. <ACCEPT>", "We have a deal.", "I'll take it", "I accept $25"],
-)
-def test_who_accepts_what_stands_has_agreed(said: str) -> None:
-    assert follow(LAMP, talk("<offer price=25>", said)).deal == 25.0
-
-
-@pytest.mark.parametrize(
-    "said",
+    ("deal", "said"),
     [
-        *("<reject>", "I can't accept that", "No deal.", "I would accept it if it were blue"),
-        "Is $25 all?",
+        *((25.0, yes) for yes in ("<accept>", "accept", "Good. <ACCEPT>", "We have a deal.")),
+        *((25.0, yes) for yes in ("I'll take it", "I accept $25")),
+        *((None, no) for no in ("<reject>", "I can't accept that", "No deal.", "Is $25 all?")),
+        (None, "I would accept it if it were blue"),
     ],
 )
-def test_anything_else_is_no_agreement(said: str) -> None:
-    assert follow(LAMP, talk("<offer price=25>", said)).deal is None
+def test_who_accepts_what_stands_has_agreed_and_nobody_else(deal: float | None, said: str) -> None:
+    assert follow(LAMP, talk("<offer price=25>", said)).deal == deal
 
 
 def test_nobody_accepts_an_own_offer_nor_one_that_is_gone() -> None:
@@ -99,16 +93,10 @@ def test_the_same_offer_from_both_sides_is_an_agreement() -> None:
     assert follow(LAMP, at_once).deal == 25.0
     crossing = ((Action("speak", "<offer price=25>"), Action("speak", "<offer price=22>")),)
     assert follow(LAMP, crossing).standing == (25.0, 22.0)
-
-
-def test_the_first_agreement_binds() -> None:
-    turns = talk("<offer price=25>", "<accept>", "<offer price=99>", "<accept>")
-    assert follow(LAMP, turns).deal == 25.0
-
-
-def test_only_speech_counts() -> None:
-    turns = ((Action("action", "<offer price=25>"), NOTHING),)
-    assert follow(LAMP, turns).standing == (None, None)
+    first = talk("<offer price=25>", "<accept>", "<offer price=99>", "<accept>")
+    assert follow(LAMP, first).deal == 25.0  # the first agreement binds
+    deed = ((Action("action", "<offer price=25>"), NOTHING),)
+    assert follow(LAMP, deed).standing == (None, None)  # only speech counts
 
 
 def test_following_in_parts_is_following_at_once() -> None:
@@ -175,8 +163,14 @@ def test_segments_name_the_offer_that_stands_or_the_deal() -> None:
 UNEVEN = SlotTerms(("mon-9", "mon-11", "tue-9"), ((3.0, 1.0, 0.0), (1.0, 4.0, 2.0)))
 
 
-def agreed(terms: Terms, offer: str):  # type: ignore[no-untyped-def]
-    return outcome(terms, follow(terms, talk(f"<offer {offer}>", "<accept>")))
+def comes_to(terms: Terms, *said: str, **expected: object) -> None:
+    came_to = outcome(terms, follow(terms, talk(*said)))
+    for name, value in expected.items():
+        assert getattr(came_to, name) == pytest.approx(value), name
+
+
+def agreed(terms: Terms, offer: str, **expected: object) -> None:
+    comes_to(terms, f"<offer {offer}>", "<accept>", **expected)
 
 
 @pytest.mark.parametrize(
@@ -191,48 +185,34 @@ def agreed(terms: Terms, offer: str):  # type: ignore[no-untyped-def]
 )
 def test_a_price_divides_the_zone_of_agreement(price, share, goal, success):
     assert attainable(LAMP) == (10.0, 10.0)
-    came_to = agreed(LAMP, f"price={price}")
-    assert came_to.share == pytest.approx(share)
-    assert came_to.goal == pytest.approx(goal)
-    assert came_to.success == success
-    assert came_to.pareto_gap == 0.0
+    agreed(LAMP, f"price={price}", share=share, goal=goal, success=success, pareto_gap=0.0)
 
 
 def test_no_agreement_is_worth_nothing() -> None:
-    came_to = outcome(LAMP, follow(LAMP, talk("<offer price=25>", "<reject>")))
-    assert came_to.goal == (0.0, 0.0) and came_to.success == (False, False)
     # Any price in the zone gives the two shares 1 in all.
-    assert came_to.pareto_gap == 0.5
+    none = {"goal": (0.0, 0.0), "success": (False, False), "pareto_gap": 0.5}
+    comes_to(LAMP, "<offer price=25>", "<reject>", **none)
 
 
 def test_points_of_items_count_from_the_fallback() -> None:
     # Side 0: 3 books and the hat are 10 points, less 2; side 1 needs 1 point: a book, say. Side 1:
     # 3 and 7 points, less 1; side 0 needs 2 points: a book.
     assert attainable(THINGS) == (6.0, 8.0)
-    came_to = agreed(THINGS, "books=3")
     # 6 - 2 = 4 of 6; 7 - 1 = 6 of 8.
-    assert came_to.surplus == (4.0, 6.0)
-    assert came_to.goal == pytest.approx((4 / 6, 6 / 8))
-    assert came_to.success == (True, True)
-    assert came_to.pareto_gap == 0.0
-
-
-def test_the_pareto_gap_is_what_both_leave_on_the_table() -> None:
-    # Side 0 takes the hat, side 1 all books: 4 - 2 = 2 of 6, 3 - 1 = 2 of 8. With all books for 0
-    # and the hat for 1 they would have 4/6 and 6/8: half of 2/6 + 4/8 is 5/12.
-    came_to = agreed(THINGS, "hats=1")
-    assert came_to.share == pytest.approx((2 / 6, 2 / 8))
-    assert came_to.success == (False, False)
-    assert came_to.pareto_gap == pytest.approx(5 / 12)
+    came = {"surplus": (4.0, 6.0), "goal": (4 / 6, 6 / 8), "success": (True, True)}
+    agreed(THINGS, "books=3", pareto_gap=0.0, **came)
+    # The Pareto gap is what both leave on the table. Side 0 takes the hat, side 1 all books:
+    # 4 - 2 = 2 of 6, 3 - 1 = 2 of 8. With all books for 0 and the hat for 1 they would have 4/6 and
+    # 6/8: half of 2/6 + 4/8 is 5/12.
+    came = {"share": (2 / 6, 2 / 8), "success": (False, False)}
+    agreed(THINGS, "hats=1", pareto_gap=5 / 12, **came)
 
 
 def test_a_time_at_which_one_is_not_free_is_worse_than_none() -> None:
     # In common are mon-9 (3 and 1 points) and mon-11 (1 and 4).
     assert attainable(UNEVEN) == (3.0, 4.0)
-    assert agreed(UNEVEN, "slot=mon-11").goal == pytest.approx((1 / 3, 1.0))
-    missed = agreed(UNEVEN, "slot=tue-9")
-    assert missed.surplus == (-1.0, 2.0)
-    assert missed.goal == (0.0, 0.5) and missed.success == (False, True)
+    agreed(UNEVEN, "slot=mon-11", goal=(1 / 3, 1.0))
+    agreed(UNEVEN, "slot=tue-9", surplus=(-1.0, 2.0), goal=(0.0, 0.5), success=(False, True))
 
 
 def test_wrong_names_cost_a_fifth_each() -> None:
@@ -241,20 +221,17 @@ def test_wrong_names_cost_a_fifth_each() -> None:
     said = [f"<offer friend={name}>" for name in ("Emil", "Ida", "Otto", "Rosa")]
     for wrong, goal in enumerate((1.0, 0.8, 0.6, 0.4)):
         words = [word for offer in said[3 - wrong :] for word in (offer, "<reject>")]
-        came_to = outcome(terms, follow(terms, talk(*words[:-1], "<accept>")))
-        assert came_to.goal == pytest.approx((goal, 1.0))
-        assert came_to.success == (goal >= 0.5, True)
+        comes_to(terms, *words[:-1], "<accept>", goal=(goal, 1.0), success=(goal >= 0.5, True))
     # A name that only one of them knows is no common friend, agreed or not.
-    assert agreed(terms, "friend=Emil").goal == (0.0, 0.0)
+    agreed(terms, "friend=Emil", goal=(0.0, 0.0))
 
 
 def test_where_no_price_suits_both_it_is_right_to_part() -> None:
     dear = PriceTerms(limits=(30.0, 20.0), seller=0, listed=40.0)
     assert attainable(dear) == (0.0, 0.0)
-    parted = outcome(dear, follow(dear, talk("<offer price=35>", "<reject>")))
-    assert parted.goal == (1.0, 1.0) and parted.success == (True, True)
-    assert agreed(dear, "price=25").goal == (0.0, 0.0)
-    assert agreed(dear, "price=35").goal == (1.0, 0.0)
+    comes_to(dear, "<offer price=35>", "<reject>", goal=(1.0, 1.0), success=(True, True))
+    agreed(dear, "price=25", goal=(0.0, 0.0))
+    agreed(dear, "price=35", goal=(1.0, 0.0))
 
 
 def _judged(combination: Combination, *said: str):  # type: ignore[no-untyped-def]
@@ -303,12 +280,9 @@ def heard(terms: Terms, *said: str) -> object:
     return follow(terms, talk(*said, side=1))
 
 
-def test_a_step_is_a_ninth_of_the_way_to_the_floor() -> None:
+def test_offers_go_in_steps_from_the_best_price_towards_the_limit() -> None:
     # (1 - 0.38) / 9 = 0.0689
     assert [round(share_at(step), 3) for step in (0, 1, 9, 13)] == [1.0, 0.931, 0.38, 0.104]
-
-
-def test_offers_go_from_the_best_price_towards_the_limit() -> None:
     said = [line for line in lines(DEAR, 0, NO_TALK) if "<offer" in line]
     # The seller may hope for 40 - 26 = 14 dollars; step 9 asks for 26 + 0.38 * 14 = 31.32.
     assert len(said) == STEPS
@@ -316,32 +290,27 @@ def test_offers_go_from_the_best_price_towards_the_limit() -> None:
     assert said[9] == "say: I propose this, 9 steps from my best. <offer price=32>"
 
 
-@pytest.mark.parametrize(
-    ("price", "steps"), [(45.0, 0), (40.0, 0), (39.0, 2), (32.0, 9), (26.0, 15), (1.0, FARTHEST)]
-)
-def test_a_deal_lies_at_the_first_step_that_asks_for_no_more(price: float, steps: int) -> None:
-    assert step_of(DEAR, 0, price) == steps
+def test_a_deal_lies_at_the_first_step_that_asks_for_no_more() -> None:
+    steps = {45.0: 0, 40.0: 0, 39.0: 2, 32.0: 9, 26.0: 15, 1.0: FARTHEST}
+    assert {price: step_of(DEAR, 0, price) for price in steps} == steps
+    # A time at which one is not free is farther than every offer.
+    times = SlotTerms(("mon-9", "mon-11"), ((9.0, 0.0), (0.0, 9.0)))
+    assert step_of(times, 0, "mon-9") == 0 and step_of(times, 0, "mon-11") > STEPS
 
 
-def test_only_an_offer_that_stands_can_be_accepted() -> None:
+def test_only_an_offer_that_stands_can_be_accepted_and_after_that_there_is_nothing_to_say() -> None:
     assert not {ACCEPT, REJECT} & set(lines(DEAR, 0, NO_TALK))
     said = lines(DEAR, 0, heard(DEAR, "<offer price=20>"))
     assert said[:2] == (ACCEPT, REJECT) and said[-1] == "leave"
-
-
-def test_after_an_agreement_there_is_nothing_to_say() -> None:
     assert lines(DEAR, 0, heard(DEAR, "<offer price=30>", "<accept>")) == ("leave",)
 
 
-def test_a_waiting_question_is_answered_in_the_same_breath() -> None:
-    said = lines(KNOWN, 0, heard(KNOWN, "<ask work=bank>"))
-    assert all(line.startswith("say: <answer work=bank count=2> ") for line in said[:-1])
-
-
-def test_questions_say_of_how_many_candidates_they_are_true() -> None:
+def test_questions_say_of_how_many_they_are_true_and_are_answered_in_the_same_breath() -> None:
     said = lines(KNOWN, 0, NO_TALK)
     assert "say: It is true of 2 of mine: <ask hobby=chess>" in said
     assert "say: Do you know somebody just like that? <ask hobby=drums work=bank>" in said
+    said = lines(KNOWN, 0, heard(KNOWN, "<ask work=bank>"))
+    assert all(line.startswith("say: <answer work=bank count=2> ") for line in said[:-1])
 
 
 def test_guesses_leave_out_who_was_ruled_out_and_are_sure_of_who_was_found() -> None:
@@ -376,9 +345,3 @@ def test_every_line_is_an_action_and_every_offer_names_what_the_side_wants(kind:
                 offers = follow(terms, (turn,)).offers[side]
                 assert len(offers) == ("<offer" in line)
                 assert all(terms.own(side, deal) > 0 for deal in offers)
-
-
-def test_a_time_at_which_one_is_not_free_is_farther_than_every_offer() -> None:
-    terms = SlotTerms(("mon-9", "mon-11"), ((9.0, 0.0), (0.0, 9.0)))
-    assert step_of(terms, 0, "mon-9") == 0
-    assert step_of(terms, 0, "mon-11") > STEPS

@@ -43,22 +43,22 @@ def failure(simulator: Simulator, client: UnityClient, action: str = "camera_cou
 
 
 # -- what is sent ----------------------------------------------------------------------------------
-def test_a_command_is_one_post_with_four_fields(simulator):
-    client_of(simulator).ask("camera_data", [2, 3], ["ä"])
+
+
+def test_a_command_is_one_post_with_four_fields(simulator: Simulator) -> None:
+    client = client_of(simulator)
+    client.ask("camera_data", [2, 3], ["ä"])
     [asked] = simulator.requests
     assert float(asked.pop("id")) > 0  # the time
     assert asked == {"action": "camera_data", "intParams": [2, 3], "stringParams": ["ä"]}
     assert simulator.paths == ["/"]
     assert simulator.headers[0]["content-type"] == "application/json"
-
-
-def test_reset_clears_and_then_loads(simulator: Simulator) -> None:
-    client = client_of(simulator)
-    client.reset(4)
+    client.reset(4)  # clears, and then loads
     client.reset()
     client.fast_reset(4)
-    assert simulator.actions == ["clear", "environment", "clear", "environment", "fast_reset"]
-    assert [request["intParams"] for request in simulator.requests] == [[4], [4], [], [], [4]]
+    loaded = ["clear", "environment", "clear", "environment", "fast_reset"]
+    assert simulator.actions[1:] == loaded
+    assert [request["intParams"] for request in simulator.requests[1:]] == [[4], [4], [], [], [4]]
 
 
 def test_a_graph_goes_out_and_comes_in_as_json_in_a_string(simulator: Simulator) -> None:
@@ -171,17 +171,13 @@ def test_an_answer_that_cannot_be_read_says_so(simulator, plan, expected):
     assert len(simulator.requests) == 1
 
 
-def test_a_refused_command_raises_with_the_simulators_words(simulator: Simulator) -> None:
-    no = {"fields": {"success": False, "message": "No such scene"}}
+def test_refusals_and_answers_of_the_wrong_kind_are_named(simulator: Simulator) -> None:
     client = client_of(simulator)
+    no = {"fields": {"success": False, "message": "No such scene"}}
     simulator.plans = [{}, no, no]
     with pytest.raises(SimulatorError, match=r"environment: the simulator refuses: 'No such scene"):
         client.reset(99)
     assert not client.idle()
-
-
-def test_answers_of_the_wrong_kind_are_named(simulator: Simulator) -> None:
-    client = client_of(simulator)
     exr = base64.b64encode(b"\x76\x2f\x31\x01" + bytes(50)).decode()
     unreadable = "no picture that can be read in mode 'depth'"
     cases: list[tuple[dict[str, Any], Callable[[], object], str]] = [
@@ -210,11 +206,11 @@ def test_a_slow_answer_is_waited_for_no_longer_than_told(simulator, plan):
 
 
 def test_scripts_have_a_time_out_of_their_own(simulator: Simulator) -> None:
-    simulator.plans = [{"delay": 0.5}]
-    assert client_of(simulator, timeout=0.1).render_script(["<char0> [StandUp]"]).success
-    simulator.plans = [{"delay": 20.0}]
+    script = ["<char0> [StandUp]"]
+    simulator.plans = [{"delay": 0.2}, {"delay": 20.0}]
+    assert client_of(simulator, timeout=0.1).render_script(script).success
     with pytest.raises(SimulatorError, match=r"within 0\.1 s"):
-        client_of(simulator, script_timeout=0.1).render_script(["<char0> [StandUp]"])
+        client_of(simulator, script_timeout=0.1).render_script(script)
 
 
 def test_nobody_there_is_said_after_all_tries() -> None:
@@ -253,18 +249,11 @@ def test_settings_out_of_range_are_refused() -> None:
 def test_names_match_by_themselves_without_underscores_and_by_the_table():
     table = {"dining_room": ["kitchen"], "alarm_clock": ["clock"], "living_room": ["livingroom"]}
     unity = ["kitchen", "livingroom", "clock", "kitchentable"]
-    ours = ["living_room", "kitchen_table", "dining_room", "alarm_clock", "kitchen", "cat"]
-    assert match_names(ours, unity, table) == {
-        "living_room": "livingroom",
-        "kitchen_table": "kitchentable",
-        "dining_room": "kitchen",
-        "alarm_clock": "clock",
-        "kitchen": "kitchen",
-    }
-    assert match_names(["clock", "kitchentable"], ours, table) == {
-        "clock": "alarm_clock",
-        "kitchentable": "kitchen_table",
-    }
+    ours = ["living_room", "kitchen_table", "dining_room", "alarm_clock", "kitchen"]
+    theirs = ["livingroom", "kitchentable", "kitchen", "clock", "kitchen"]
+    assert match_names([*ours, "cat"], unity, table) == dict(zip(ours, theirs, strict=True))
+    back = {"clock": "alarm_clock", "kitchentable": "kitchen_table"}
+    assert match_names([*back], ours, table) == back
     assert match_names(["alarm_clock"], unity) == {}
 
 

@@ -157,14 +157,14 @@ def test_what_the_simulator_cannot_do_is_not_sent(simulator: Apartment) -> None:
     env = make(simulator, task=READ_IN_BED)
     env.reset(seed=0)
     asked = len(simulator.requests)
-    for action, reason, failure in [
+    for action, *told in [
         ("dance", "unparsed", "unparsed"),
         ("grab unicorn", "unknown", "unknown"),
         ("wash book", "inapplicable", "no_such_action"),
     ]:
         text, *_, info = env.step(action)
         assert text == "Nothing happens." and info["turn"] > 0
-        assert (info["ungrounded_reason"], info["failure"]) == (reason, failure)
+        assert [info["ungrounded_reason"], info["failure"]] == told
     assert info["failure_text"] == "The simulator has no action WASH."
     assert len(simulator.requests) == asked
 
@@ -195,20 +195,18 @@ def test_gymnasiums_checker_has_nothing_to_say(simulator: Apartment) -> None:
 
 def test_it_is_nondeterministic_and_cannot_be_put_back(simulator: Apartment) -> None:
     env = make(simulator, task=READ_IN_BED, render_mode="ansi")
-    assert env.unwrapped.spec is not None and env.unwrapped.spec.nondeterministic
     graph = gym.make(ENV_ID, disable_env_checker=True)
-    assert graph.unwrapped.spec is not None and not graph.unwrapped.spec.nondeterministic
+    specs = [env.unwrapped.spec, graph.unwrapped.spec]
+    assert [spec is not None and spec.nondeterministic for spec in specs] == [True, False]
     env.reset(seed=0)
     graph.reset(seed=0)
+    saved = creditrl.snapshot(graph)
     for ask in (
-        lambda: creditrl.snapshot(env),
-        lambda: creditrl.restore(env, creditrl.snapshot(graph)),
-        lambda: creditrl.state_key(env),
-        lambda: creditrl.expert_action(env),
-        lambda: creditrl.expert_plan(env),
+        *(creditrl.snapshot, creditrl.state_key, creditrl.expert_action, creditrl.expert_plan),
+        lambda env: creditrl.restore(env, saved),
     ):
         with pytest.raises(SnapshotError, match=r"cannot be put back .* use interface='graph'"):
-            ask()
+            ask(env)
     assert "livingroom (2)" in str(env.render())
 
 
