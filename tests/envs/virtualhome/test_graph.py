@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import fields
 from random import Random
 from typing import Any
 
@@ -51,30 +50,6 @@ def test_the_key_does_not_depend_on_any_order_nor_on_edges_listed_twice() -> Non
         other, same = Scene.of({**graph, "edges": graph["edges"] + graph["edges"][:9]})
         for source in ("state", "world"):
             assert same.key(other, source) == world.key(scene, source)
-
-
-def test_a_longer_graph_is_the_scene_extended() -> None:
-    graph = household()
-    mug, cup = (
-        {"id": id, "class_name": name, "category": "Dishes", "properties": list(more)}
-        for id, name, more in ((1001, "mug", ["GRABBABLE"]), (1000, "cup", ["RECIPIENT"]))
-    )
-    nodes = [{**mug, "states": ["CLEAN"]}, {**cup, "states": ["DIRTY"]}]
-    edges = [edge(1001, "INSIDE", 1), edge(1001, "ON", 12), edge(12, "CLOSE", 1001)]
-    edges += [edge(12, "CLOSE", 1000), edge(1000, "INSIDE", 2)]
-    before, world = Scene.of(graph)
-    key = world.key(before)
-    scene, longer = before.extended(world, nodes, edges)
-    expected, there = Scene.of(
-        {"nodes": [*graph["nodes"], *nodes], "edges": [*graph["edges"], *edges]}
-    )
-    for field in fields(Scene):
-        if field.name != "memo":
-            assert getattr(scene, field.name) == getattr(expected, field.name), field.name
-    assert list(scene.targets) == list(expected.targets)
-    assert longer.key(scene) == there.key(expected)
-    assert (longer.states, longer.rows, longer.back) == (there.states, there.rows, there.back)
-    assert world.key(before) == key and world.graph(before) == Scene.of(graph)[1].graph(before)
 
 
 def test_words_in_lower_case_are_read_as_upstream_reads_them() -> None:
@@ -133,32 +108,6 @@ def test_a_world_stays_when_the_next_is_made_from_it() -> None:
     gone |= {(11, "INSIDE", 1), (11, "INSIDE", 10)}
     assert changed == edges - gone | {(11, "ON", 12)}
     assert after.states_of(scene.index[10]) == ("OPEN", "PLUGGED_IN")
-
-
-def test_rows_and_columns_of_a_draft_stay_each_others_mirror() -> None:
-    scene, world = Scene.of(household())
-    rng = Random(5)
-    count = len(scene.ids)
-    for _ in range(100):
-        draft = Draft(world)
-        relation, one, other = rng.choice([ON, INSIDE, CLOSE]), rng.randrange(count), 0
-        other = rng.randrange(count)
-        what = rng.randrange(5)
-        if what == 0:
-            draft.link(relation, one, other)
-        elif what == 1:
-            draft.unlink(relation, one, other)
-        elif what == 2:
-            draft.link_both(relation, one, 1 << other | 1 << rng.randrange(count))
-        elif what == 3 and rng.random() < 0.2:
-            draft.clear(relation, one)
-        elif rng.random() < 0.2:
-            draft.clear_from(relation, one)
-        world = draft.done()
-        for rows, back in zip(world.rows, world.back, strict=True):
-            assert {(t, h) for t, row in enumerate(rows) for h in bits(row)} == {
-                (t, h) for h, column in enumerate(back) for t in bits(column)
-            }
 
 
 FLAT = {"center": [1, 2, 3], "size": [1, 2]}

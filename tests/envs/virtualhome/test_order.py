@@ -12,7 +12,7 @@ from small_home import Home, edge, household
 from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.bench_walk import draw, stir
 from creditrl.envs.virtualhome.graph import CLOSE, INSIDE, ON, Scene, World
-from creditrl.envs.virtualhome.order import HashSet, Ledger, Trail
+from creditrl.envs.virtualhome.order import HashSet, Trail
 from creditrl.envs.virtualhome.profiles import SPA, V1, Profile
 from creditrl.envs.virtualhome.rules import perform
 
@@ -57,23 +57,6 @@ def test_a_table_of_eight_slots_by_hand() -> None:
     table.discard(3)
     table.add(3)
     assert list(table) == [315, 3]
-
-
-def test_a_look_puts_the_edges_of_the_graph_behind_those_that_came_later() -> None:
-    graph = household()
-    scene, world = Scene.of(graph)
-    index = scene.index
-    # The bed is CLOSE to 21, 22, 23, 24, 25 in the graph; by 8 that is 5, 6, 7, 0, 1.
-    fresh = Ledger().after(scene, [])
-    assert [scene.ids[n] for n in fresh.read(CLOSE, index[20])] == list({21, 22, 23, 24, 25})
-    # Then somebody comes: the set of later edges is {3}, and the look adds the others.
-    later = Ledger().after(scene, [("add", CLOSE, index[20], index[3])])
-    expected = {3}
-    expected.update([21, 22, 23, 24, 25])
-    assert [scene.ids[n] for n in later.read(CLOSE, index[20])] == list(expected)
-    # The ledger that was asked goes on; the one it came from does not know of it.
-    assert [scene.ids[n] for n in fresh.read(CLOSE, index[20])] == list({21, 22, 23, 24, 25})
-    assert world.trail is None
 
 
 def test_a_grabbed_thing_comes_from_the_first_of_the_set_not_from_the_lowest_id() -> None:

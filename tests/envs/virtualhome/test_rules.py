@@ -277,9 +277,11 @@ def anywhere(profile: Profile, seed: int, steps: int, stirred: bool) -> Home:
     home = Home(profile, stir(household(), seed) if stirred else household())
     rng = Random(seed)
     for _ in range(steps):
-        home.world = perform(
-            home.scene, home.world, draw(home.scene, home.world, profile, rng), profile
-        ).world
+        act = draw(home.scene, home.world, profile, rng)
+        home.world = perform(home.scene, home.world, act, profile).world
+    for rows, back in zip(home.world.rows, home.world.back, strict=True):  # each other's mirror
+        edges = {(t, h) for t, row in enumerate(rows) for h in bits(row)}
+        assert edges == {(t, h) for h, column in enumerate(back) for t in bits(column)}
     return home
 
 

@@ -62,28 +62,21 @@ def test_what_is_no_scene_is_named(text: str, what: str) -> None:
 
 
 # -- folders -------------------------------------------------------------------------------------
-def tables() -> dict[str, Any]:
-    return {
-        "properties_data.json": {"mug": ["GRABBABLE"]},
-        "object_script_placing.json": {
-            "mug": [
-                {"destination": "table", "relation": "IN", "room": "null"},
-                {"destination": "bed", "relation": "ON", "room": "bedroom"},
-            ]
-        },
-        "class_name_equivalence.json": {"cup": ["mug"]},
-    }
 
 
-def release(final: Any) -> dict[str, bytes]:
+def release() -> dict[str, bytes]:
     """Return a release of one scene and one program, by path."""
-    both = {"init_graph": household(), "final_graph": final}
+    lies = [{"destination": "table", "relation": "IN", "room": "null"}]
+    lies += [{"destination": "bed", "relation": "ON", "room": "bedroom"}]
+    both = {"init_graph": household(), "final_graph": FINAL}
     files: dict[str, Any] = {
         f"programs/init_and_final_graphs/{NAME}/some/file1_1.json": both,
         f"scenes/{NAME}.json": household(),
         "scenes/TestScene1_graph.json": household(),
         f"scenes_2018-10-26/{NAME}.json": {**household(), "comment": "old"},
-        **{f"resources/{name}": table for name, table in tables().items()},
+        "resources/properties_data.json": {"mug": ["GRABBABLE"]},
+        "resources/object_script_placing.json": {"mug": lies},
+        "resources/class_name_equivalence.json": {"cup": ["mug"]},
     }
     packed = {path: json.dumps(content).encode() for path, content in files.items()}
     packed[f"programs/executable_programs/{NAME}/some/file1_1.txt"] = PROGRAM.encode()
@@ -129,7 +122,7 @@ def linked(folder: Path, files: dict[str, bytes]) -> Path:
 
 @pytest.mark.parametrize("layout", [unpacked, tarred, zipped, linked])
 def test_a_release_is_read_as_it_unpacks_or_packed(layout: Any, tmp_path: Path) -> None:
-    folder = OfficialFolder(layout(tmp_path, release(FINAL)))
+    folder = OfficialFolder(layout(tmp_path, release()))
     assert folder.scenes() == folder.scenes("2018-10-26") == (NAME,)
     assert folder.scenes(full=True) == ("TestScene1_graph",)
     assert "comment" in folder.graph(NAME, "2018-10-26")
@@ -139,10 +132,8 @@ def test_a_release_is_read_as_it_unpacks_or_packed(layout: Any, tmp_path: Path) 
     home = Home()
     assert (scene.name, world.key(scene)) == (NAME, home.world.key(home.scene))
     assert folder.tables.properties == {"mug": ("GRABBABLE",)}
-    assert folder.tables.placings["mug"] == (
-        Placing("table", "INSIDE", None),
-        Placing("bed", "ON", "bedroom"),
-    )
+    lies = (Placing("table", "INSIDE", None), Placing("bed", "ON", "bedroom"))
+    assert folder.tables.placings["mug"] == lies
     assert folder.tables.equivalent == {"cup": ("mug",)}
     (triple,) = folder.triples
     assert (triple.id, triple.scene) == (f"{NAME}/some/file1_1", NAME)
@@ -200,58 +191,40 @@ def test_a_damaged_line_is_named(name: str, text: str, problem: str, tmp_path: P
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"program": [1]}, "a triple has id"),
-        ({"scene": ["TrimmedTestScene1_graph"]}, "a triple has id"),
+        ({"scene": [NAME]}, "a triple has id"),
         ({"scene": "TrimmedTestScene9_graph"}, "no scene 'TrimmedTestScene9_graph' of v1.0.0."),
-        ({"init_nodes": None}, "no scene 'TrimmedTestScene1_graph' of v1.0.0."),
+        ({"init_nodes": None}, f"no scene '{NAME}' of v1.0.0."),
     ],
 )
 def test_a_triple_of_wrong_parts_is_named(change: dict[str, Any], problem: str, tmp_path: Path):
-    whole = {
-        "id": "file1",
-        "scene": "TrimmedTestScene1_graph",
-        "task": "Sleep",
-        "description": "go to sleep\u2028and dream",  # U+2028 ends no line of a file
-        "program": ["[SLEEP]"],
-    }
-    (tmp_path / "triples.jsonl").write_text(
-        "\n" + json.dumps({**whole, **change}, ensure_ascii=False), "utf-8"
-    )
-    with pytest.raises(DataError) as caught:
-        for triple in OfficialFolder(tmp_path).triples:
-            triple.graphs()
-    assert str(caught.value).startswith(f"{tmp_path / 'triples.jsonl'}:2: ")
-    assert problem in str(caught.value)
+    # U+2028 ends no line of a file.
+    told = {"task": "Sleep", "description": "go to sleep\u2028and dream", "program": ["[SLEEP]"]}
+    whole = json.dumps({"id": "file1", "scene": NAME, **told, **change}, ensure_ascii=False)
+    path = tmp_path / "triples.jsonl"
+    path.write_text(f"\n{whole}", "utf-8")
+    message = refusal(DataError, lambda: [t.graphs() for t in OfficialFolder(tmp_path).triples])
+    assert message.startswith(f"{path}:2: ") and problem in message
 
 
 def test_the_actions_of_language_planner_are_read_and_understood(tmp_path: Path) -> None:
     assert OfficialFolder(tmp_path).action_strings == ()
     strings = ["walk to home_office", "put cup on table", "put on shirt", "stand up", "fly home"]
-    (tmp_path / "admissible_actions.json.xz").write_bytes(
-        lzma.compress(json.dumps(strings).encode())
-    )
+    path = tmp_path / "admissible_actions.json.xz"
+    path.write_bytes(lzma.compress(json.dumps(strings).encode()))
     assert read_words(OfficialFolder(tmp_path).action_strings) == [
         ("WALK", ("home_office",)),
         ("PUTBACK", ("cup", "table")),
         ("PUTON", ("shirt",)),
         ("STANDUP", ()),
     ]
-    (tmp_path / "admissible_actions.json.xz").write_bytes(lzma.compress(b"["))
+    path.write_bytes(lzma.compress(b"["))
     with pytest.raises(DataError, match=r"admissible_actions\.json\.xz: no list of actions"):
         _ = OfficialFolder(tmp_path).action_strings
 
 
-def test_who_names_a_part_of_the_files_is_told_their_folder(tmp_path: Path) -> None:
-    (tmp_path / "triples.jsonl").write_text("")
-    for part in ("triples.jsonl", "spa_prompt"):
-        with pytest.raises(DataError, match=f"VirtualHome's files lie in {tmp_path}: set data_dir"):
-            OfficialFolder(tmp_path / part)
-
-
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match="no such folder. Run `creditrl data get virtualhome --folder"
-    ):
+    told = "no such folder. Run `creditrl data get virtualhome --folder"
+    with pytest.raises(DataError, match=told):
         OfficialFolder(tmp_path / "none")
     folder = OfficialFolder(tmp_path)
     with pytest.raises(UnknownNameError, match="no scene 'TrimmedTestScene1_graph' of v1.0.0"):
@@ -263,3 +236,8 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         message = refusal(DataError, lambda: OfficialFolder(tmp_path).scenes())
         assert message.startswith(f"{tmp_path / name}: ")
         (tmp_path / name).unlink()
+    # Who names a part of the files is told their folder.
+    (tmp_path / "triples.jsonl").write_text("")
+    for part in ("triples.jsonl", "spa_prompt"):
+        with pytest.raises(DataError, match=f"VirtualHome's files lie in {tmp_path}: set data_dir"):
+            OfficialFolder(tmp_path / part)
