@@ -27,20 +27,27 @@ from creditrl.types import Task
 
 
 class Counting:
-    """Says one thing always, and notes how many asks came with each call."""
+    """Says one thing always, or as it is told to, and notes how many asks came with each call."""
 
     name = "counting"
 
-    def __init__(self, text: str = "say: yes", deterministic: bool = True) -> None:
+    def __init__(self, text: str = "say: yes", deterministic: bool = True, **told: object) -> None:
         self.text = text
         self.deterministic = deterministic
+        self.told = told
         self.calls: list[int] = []
         self.asks: list[PartnerAsk] = []
 
     def reply(self, asks: Sequence[PartnerAsk]) -> list[PartnerReply]:
         self.calls.append(len(asks))
         self.asks += asks
-        return [PartnerReply(self.text, memory=(ask.memory or 0) + 1) for ask in asks]
+        count = 0 if "mute" in self.told else len(asks)
+        texts = [self.text.format(k) for k in range(count)]
+        error = str(self.told.get("error", ""))
+        return [
+            PartnerReply(text, memory=(ask.memory or 0) + 1, error=error)
+            for text, ask in zip(texts, asks, strict=False)
+        ]
 
 
 class Fixed:
@@ -100,19 +107,6 @@ def one_step(combination: Combination, said: str, *parts: object, **options: obj
     return step(copies, said)
 
 
-def test_where_the_partner_opens_reset_plays_its_opening(combination: Combination) -> None:
-    partner = Counting("say: hi")
-    copies, tasks = table(combination, 2, partner)
-    frame = begin(copies, tasks)
-    assert partner.calls == [1]
-    assert frame.info["dialogue_turn"].tolist() == [0, 1]
-    assert frame.info["role"].tolist() == ["Ann Lee", "Bo Diaz"]
-    assert frame.text[0].endswith("The conversation starts.\nYou are at turn #0.")
-    assert frame.text[1].endswith('\nTurn #0: Ann Lee said: "hi"\nYou are at turn #1.')
-    assert "Ann Lee's goal: Sell it" in frame.text[0]
-    assert "Ann Lee's goal: Unknown" in frame.text[1]
-
-
 def test_all_partners_answer_in_one_call_per_step(combination: Combination) -> None:
     partner, judge = Counting(), Fixed()
     copies, tasks = table(combination, 8, partner, judge)
@@ -161,7 +155,18 @@ def test_a_partner_may_end_the_step(combination: Combination) -> None:
     assert not frame.info["partner_grounded"][0] and not frame.terminated_K[0]
 
 
-def test_a_dialogue_over_before_ones_turn_ends_with_the_first_step(combination: Combination):
+def test_where_the_partner_opens_reset_plays_its_opening(combination: Combination) -> None:
+    partner = Counting("say: hi")
+    copies, tasks = table(combination, 2, partner)
+    frame = begin(copies, tasks)
+    assert partner.calls == [1]
+    assert frame.info["dialogue_turn"].tolist() == [0, 1]
+    assert frame.info["role"].tolist() == ["Ann Lee", "Bo Diaz"]
+    assert frame.text[0].endswith("The conversation starts.\nYou are at turn #0.")
+    assert frame.text[1].endswith('\nTurn #0: Ann Lee said: "hi"\nYou are at turn #1.')
+    assert "Ann Lee's goal: Sell it" in frame.text[0]
+    assert "Ann Lee's goal: Unknown" in frame.text[1]
+    # A dialogue that is over before one's turn ends with the first step.
     copies, tasks = table(combination, 2, Counting("leave"))
     frame = begin(copies, tasks)
     assert frame.info["ending"].tolist() == ["", "left"]
@@ -196,12 +201,8 @@ def test_what_is_no_action_waits_and_costs_a_turn(combination: Combination) -> N
 
 
 def test_a_partner_that_fails_invalidates_the_episode(combination: Combination) -> None:
-    class Dead(Counting):
-        def reply(self, asks: Sequence[PartnerAsk]) -> list[PartnerReply]:
-            return [PartnerReply("", error="HTTP 500")] * len(asks)
-
     judge = Fixed()
-    frame = one_step(combination, "say: hello", Dead(), judge)
+    frame = one_step(combination, "say: hello", Counting(error="HTTP 500"), judge)
     assert frame.truncated_K[0] and not frame.terminated_K[0]
     assert np.isnan(frame.reward_K[0]) and judge.calls == []
     assert frame.info["error"][0] == "partner counting: HTTP 500"
@@ -216,9 +217,7 @@ def test_a_failed_judgement_is_no_zero(combination: Combination) -> None:
     assert frame.info["judge_attempts"][0] == 3
     assert frame.info["error"][0] == "judge fixed: no answer in 30 s"
     assert frame.info["score"][0] == 0.0
-
-
-def test_without_a_judge_there_is_no_reward_and_no_error(combination: Combination) -> None:
+    # Without a judge there is no reward either, and no error.
     frame = one_step(combination, "leave", judge=NoJudge())
     assert np.isnan(frame.reward_K[0]) and frame.info["error"][0] == ""
     assert frame.info["judge_status"][0] == "none" and frame.info["judge"][0] == "none"
@@ -256,12 +255,7 @@ def test_a_partner_gets_back_what_it_asked_to_keep(combination: Combination) -> 
 
 
 def test_members_of_a_group_hear_one_opening(combination: Combination) -> None:
-    class Wavering(Counting):
-        def reply(self, asks: Sequence[PartnerAsk]) -> list[PartnerReply]:
-            super().reply(asks)
-            return [PartnerReply(f"say: {self.name} {k}") for k in range(len(asks))]
-
-    partner = Wavering(deterministic=False)
+    partner = Counting("say: {}", deterministic=False)
     copies, tasks = table(combination, 6, partner)
     every = copies.engine.every
     frame = copies.begin(every, [tasks[1]] * 6, [7, 7, 7, 8, 8, 8])
@@ -300,23 +294,14 @@ def test_strangers_are_refused(combination: Combination) -> None:
     copies, _ = table(combination, 1)
     with pytest.raises(ConfigError, match="needs a Seat"):
         begin(copies, [Task("t", "x", "test", 0, data="game")])
-
-    class Short(Counting):
-        def reply(self, asks: Sequence[PartnerAsk]) -> list[PartnerReply]:
-            return []
-
-    copies, tasks = table(combination, 1, Short())
-    begin(copies, tasks)
     with pytest.raises(ConfigError, match="0 replies to 1 asks"):
-        step(copies, "say: a")
+        one_step(combination, "say: a", Counting(mute=True))
 
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_published_episodes_replay_through_the_environment(recorded, side: int) -> None:  # type: ignore[no-untyped-def]
     """The agent does what one side did, the replay what the other did: same end, same turn."""
-    partner = ReplayPartner.of(
-        Transcript(episode.combination, episode.turns, "") for episode in recorded
-    )
+    partner = ReplayPartner.of(Transcript(one.combination, one.turns, "") for one in recorded)
     casts = [episode.combination for episode in recorded]
     seats = Seats(casts, "test", side=side)  # type: ignore[arg-type]
     engine = SotopiaEngine(len(casts), partner, NoJudge(), PUBLISHED_RULES)
@@ -354,10 +339,7 @@ def test_a_replay_does_what_was_done(combination: Combination) -> None:
         assert frame.info["partner_grounded"].all() and frame.terminated_K[0] == (k == 3)
     assert frame.info["ending"][0] == "left" and frame.info["dialogue_turn"][0] == 8
     assert 'said: "two lines"' in frame.text[0] and "a" * 2_001 not in frame.text[0]
-    partner = ReplayPartner({combination.id: turns[:1]})
-    copies, tasks = table(combination, 1, partner)
-    begin(copies, tasks)
-    frame = step(copies, "say: x")
+    frame = one_step(combination, "say: x", ReplayPartner({combination.id: turns[:1]}))
     assert "has 1 turns, and turn 1 is asked for" in frame.info["error"][0]
 
 
@@ -375,12 +357,10 @@ def test_one_agent_and_a_replay_are_a_meeting_of_two(combination: Combination, o
             for side in (0, 1):
                 if meeting.may_act[side]:
                     read[side].append((meeting.text(side), answers[side]))
-            meeting.play(
-                [a if m else "nothing" for a, m in zip(answers, meeting.may_act, strict=True)]
-            )
-        copies, tasks = table(
-            combination, 2, ReplayPartner({combination.id: meeting.turns}), rules=rules
-        )
+            may = meeting.may_act
+            meeting.play([a if m else "nothing" for a, m in zip(answers, may, strict=True)])
+        replay = ReplayPartner({combination.id: meeting.turns})
+        copies, tasks = table(combination, 2, replay, rules=rules)
         frame = begin(copies, tasks, seed)
         for side, said in enumerate(read):
             text, over = frame.text[side], not said

@@ -25,6 +25,7 @@ ENV_ID = "CreditRL/VirtualHome-v0"
 SCENE = "TrimmedTestScene1_graph"
 ACTS = ("[WALK] <mug> (1.13)", "[GRAB] <mug> (1.13)", "[WALK] <bed> (1.20)")
 ACTS += ("[PUTBACK] <mug> (1.13) <bed> (1.20)",)
+IDLE = ("[WALK] <mug> (1.13)", "[TOUCH] <mug> (1.13)")
 TOLD = ("Tidy up", "Put the mug on the bed")
 GOAL = Goal(
     added=(Edge(3, "INSIDE", 2), Edge(13, "ON", 20)),
@@ -96,8 +97,16 @@ def test_a_triple_is_a_task_with_what_its_program_changed(folder):
 
 
 def test_a_program_that_changes_nothing_is_left_out_and_counted(folder: Path) -> None:
+    write_triple(folder, "file2_1", IDLE)
+    with pytest.raises(DataError, match=r"no task of triples, split 'all' \(left out: 1 empty goa"):
+        official_tasks("all", "triples", folder)
+    with pytest.raises(DataError, match="no task of spa, split 'train'. `creditrl data get"):
+        official_tasks("train", "spa", folder)
+    with pytest.raises(DataError, match="no such folder"):
+        official_tasks("all", "triples", folder / "nowhere")
+    folder = folder.parent / "more"
     write_triple(folder)
-    write_triple(folder, "file2_1", ("[WALK] <mug> (1.13)", "[TOUCH] <mug> (1.13)"))
+    write_triple(folder, "file2_1", IDLE)
     tasks = official_tasks("all", "triples", folder)
     assert [task.id for task in tasks] == [f"triples/{SCENE}/set/file1_1"]
     assert tasks.left_out == {f"triples/{SCENE}/set/file2_1": "empty goal"}
@@ -116,16 +125,6 @@ def test_a_program_without_graphs_is_no_task_and_counted(folder: Path) -> None:
     assert official_coverage(folder) == [coverage]
 
 
-def test_a_folder_without_tasks_says_what_was_left_out(folder: Path) -> None:
-    write_triple(folder, "file2_1", ("[WALK] <mug> (1.13)", "[TOUCH] <mug> (1.13)"))
-    with pytest.raises(DataError, match=r"no task of triples, split 'all' \(left out: 1 empty goa"):
-        official_tasks("all", "triples", folder)
-    with pytest.raises(DataError, match="no task of spa, split 'train'. `creditrl data get"):
-        official_tasks("train", "spa", folder)
-    with pytest.raises(DataError, match="no such folder"):
-        official_tasks("all", "triples", folder / "nowhere")
-
-
 def test_a_damaged_graph_is_named(folder: Path) -> None:
     write_triple(folder)
     path = folder / f"init_and_final_graphs/{SCENE}/set/file1_1.json"
@@ -137,10 +136,9 @@ def test_a_damaged_graph_is_named(folder: Path) -> None:
         task.data.load()
 
 
-@pytest.mark.parametrize("profile", ["fixed", "v1", "spa"])
-def test_official_tasks_are_played(profile: str, folder: Path) -> None:
+def test_official_tasks_are_played_under_spas_rules(folder: Path) -> None:
     write_triple(folder)
-    env = gym.make(ENV_ID, data="official", data_dir=folder, split="all", profile=profile)
+    env = gym.make(ENV_ID, data="official", data_dir=folder, split="all", profile="spa")
     text, info = env.reset(seed=0)
     assert text == "The task is Tidy up(Put the mug on the bed)."
     assert info["goal"] in text and info["task_type"] == "Tidy up"
@@ -164,12 +162,8 @@ def write_programs(folder: Path, **programs: tuple[str, ...]) -> None:
 def test_programs_that_fail_are_left_out_and_the_index_is_kept(
     folder, tmp_path, monkeypatch, capsys
 ):
-    write_programs(
-        folder,
-        file1_1=ACTS,
-        file2_1=("[WALK] <mug> (1.13)", "[TOUCH] <mug> (1.13)"),
-        file3_1=("[WALK] <mug> (1.13)", "[GRAB] <table> (1.12)"),
-    )
+    fails = ("[WALK] <mug> (1.13)", "[GRAB] <table> (1.12)")
+    write_programs(folder, file1_1=ACTS, file2_1=IDLE, file3_1=fails)
     tasks = official_tasks("all", "programs", folder)
     (task,) = tasks
     assert task.id == f"programs/{SCENE}/set/file1_1"
