@@ -218,8 +218,8 @@ def test_each_copy_has_a_simulator_of_its_own(simulators: list[Apartment]) -> No
     venv.reset(seed=0)
     texts, *_ = venv.step(["walk to book", "walk to fridge"])
     assert list(texts) == ["book, kitchentable, book ON kitchentable. ", "fridge is CLOSED. "]
-    scripts = [[r["stringParams"][-1] for r in one.requests if r["action"] == "render_script"]
-               for one in simulators]  # fmt: skip
+    sent = [[r for r in one.requests if r["action"] == "render_script"] for one in simulators]
+    scripts = [[request["stringParams"][-1] for request in requests] for requests in sent]
     assert scripts == [["<char0> [Walk] <book> (6)"], ["<char0> [Walk] <fridge> (8)"]]
     with pytest.raises(ConfigError, match=r"num_envs=3 with 2 unity_urls: each copy needs"):
         gym.make_vec(ENV_ID, num_envs=3, **options)
