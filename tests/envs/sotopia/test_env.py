@@ -15,9 +15,8 @@ import creditrl
 from creditrl.agents import AgentPartner, RandomAgent
 from creditrl.bench.tasks import prove_tasks
 from creditrl.envs.check import RULES, check
-from creditrl.envs.sotopia.env import SotopiaConfig, SotopiaEnv, SotopiaVectorEnv
+from creditrl.envs.sotopia.env import SotopiaConfig, SotopiaEnv
 from creditrl.envs.sotopia.partners import SmallTalkPartner, make_partner
-from creditrl.envs.sotopia.situations import KINDS
 from creditrl.envs.sotopia.verdict import NoJudge, make_judge
 from creditrl.errors import ConfigError
 
@@ -86,24 +85,6 @@ def test_with_a_live_partner_the_contract_holds_as_far_as_it_goes() -> None:
 
 
 ENV_ID = "CreditRL/SOTOPIA-v0"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_ends_and_is_scored(kind: str) -> None:
-    venv = SotopiaVectorEnv(16, task_types=kind, split="valid_seen")
-    _, info = venv.reset(seed=3)
-    rng = np.random.default_rng(0)
-    while venv.active.any():
-        actions = [
-            acts[int(rng.integers(len(acts)))] if len(acts) else "nothing"
-            for acts in info["admissible_actions"]
-        ]
-        _, reward, _, _, info = venv.step(actions)
-        assert np.isfinite(reward).all()
-    assert all(info["ending"])
-    assert set(info["judge_status"]) == {"ok"}
-    assert ((info["score"] >= 0) & (info["score"] <= 1)).all()
-    assert not (info["success"] & (info["score"] < 0.5 - 1e-9)).any()
 
 
 def test_nothing_is_done_before_it_begins_and_the_expert_does_most() -> None:

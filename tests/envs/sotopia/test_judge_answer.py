@@ -182,19 +182,6 @@ def test_people_who_share_a_name_are_told_apart_by_the_rest() -> None:
 
 
 # -- what is wrong is said ------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("name", "score"),
-    [("goal", 11), ("secret", 5), ("social_rules", -10.5)],
-)
-def test_a_score_out_of_range_is_no_score(name, score):
-    reading = read(answer(two={**entry(TWO), name: ["x", score]}))
-    assert len(reading.problems) == 1
-    assert f"agent_2 (Finnegan O'Malley): {name} is {score:g}, expected" in reading.problems[0]
-    assert name not in reading.scores[1] and reading.scores[0] == ONE
-
-
-def test_a_scale_is_believed_where_it_is_the_dimensions_own():
-    assert read(answer(one={**entry(ONE), "goal": ["x", "7/10"]})).scores[0]["goal"] == 7
 
 
 @pytest.mark.parametrize(
@@ -213,6 +200,8 @@ def test_a_scale_is_believed_where_it_is_the_dimensions_own():
         ),
         (answer(one={**entry(ONE), "Goal": ["x", 1]}), "goal is there twice"),
         (answer(keys=("agent_1", "agent_1 ")), "agent_1 (Samuel Anderson) is there twice"),
+        (answer(two={**entry(TWO), "goal": ["x", 11]}), "O'Malley): goal is 11, expected 0 to 10"),
+        (answer(one={**entry(ONE), "secret": ["x", 5]}), "secret is 5, expected -10 to 0"),
         # A draft and a final version within one participant's entry.
         (answer(one={"draft": entry({**ONE, "goal": 2}), "final": entry(ONE)}), "is there twice"),
         ('{"agent_1": {"goal": ["x", 1]}, "agent_1": {"goal": ["x", 2]}}', "no entry for"),
@@ -229,6 +218,9 @@ def test_only_some_dimensions():
     goal = choose_dimensions(["goal"])
     text = json.dumps({"agent_2": {"goal": ["b", 4]}, "agent_1": {"goal": ["a", 7]}})
     assert read_answer(text, NAMES, goal).scores == ({"goal": 7}, {"goal": 4})
+    # A scale is believed where it is the dimension's own.
+    text = text.replace("7", '"7/10"')
+    assert read_answer(text, NAMES, goal).scores == ({"goal": 7}, {"goal": 4})
     with pytest.raises(ConfigError, match="'gaol'.*'goal'"):
         choose_dimensions(["gaol"])
     with pytest.raises(ConfigError, match="without 'goal'"):
@@ -244,14 +236,6 @@ def test_thoughts_without_an_end_are_no_answer():
     assert_right(f"Well, {draft}</think>\n{json.dumps(answer())}")
     assert_right(f"<think>{draft}</think> so <thinking>{draft}</thinking> {json.dumps(answer())}")
     assert_right(answer(one=entry(ONE, "He wrote <think> and </think>")))
-
-
-def test_a_correction_behind_an_answer_is_named():
-    final = json.dumps(answer())
-    for part in ({**entry(ONE), "goal": ["less", 3]}, {"goal": ["more", 11]}):
-        later = json.dumps({"agent_1": part})
-        problems = read(f"{final}\nCorrection: {later}").problems
-        assert "goal is there twice" in problems[0]
 
 
 @pytest.mark.parametrize("begun_again", ["", "\n```\n\n```json\n"])

@@ -106,10 +106,6 @@ def test_tempers_come_from_the_seed_about_equally_often() -> None:
         ScriptedPartner("rude")
 
 
-def test_without_terms_it_makes_small_talk() -> None:
-    assert says("linear", None, ()).startswith(("say: ", "nonverbal: ", "do: "))
-
-
 Policy = Callable[[PartnerAsk], str | None]
 RULES = Rules()
 
@@ -195,5 +191,6 @@ def test_the_expert_takes_in_the_last_turn_what_is_better_than_nothing() -> None
     assert refused is not None and "<accept>" not in refused
 
 
-def test_without_terms_there_is_no_expert() -> None:
+def test_without_terms_there_is_no_expert_and_the_partner_makes_small_talk() -> None:
     assert expert_action(ask(None, ())) is None
+    assert says("linear", None, ()).startswith(("say: ", "nonverbal: ", "do: "))

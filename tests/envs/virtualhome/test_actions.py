@@ -8,7 +8,7 @@ import pytest
 from small_home import Home, edge, household, two_mugs
 
 from creditrl.bench.tasks import prove_tasks
-from creditrl.envs.virtualhome.actions import FORMS, Meant, Misread, around, meant, read_action, say
+from creditrl.envs.virtualhome.actions import FORMS, Meant, around, meant, read_action, say
 from creditrl.envs.virtualhome.acts import ACTIONS, Act
 from creditrl.envs.virtualhome.builtin import GeneratedTasks
 from creditrl.envs.virtualhome.choices import choices, possible
@@ -19,7 +19,7 @@ from creditrl.envs.virtualhome.kinds import KINDS
 from creditrl.envs.virtualhome.listing import ORDER, TWINS, labels, listing, worthwhile
 from creditrl.envs.virtualhome.profiles import FIXED, PROFILES, SPA
 from creditrl.envs.virtualhome.rules import perform
-from creditrl.envs.virtualhome.text import describe, near, seen, task_text, told
+from creditrl.envs.virtualhome.text import describe, near, seen
 
 
 def act(home: Home, text: str, **names: int) -> Act | str:
@@ -97,12 +97,6 @@ def test_the_first_of_two_is_what_is_in_the_hand() -> None:
     assert act(home, "drink mug", mug=13) == Act("DRINK", (13,))
 
 
-def test_the_reason_names_what_is_not_there() -> None:
-    home = Home()
-    assert read_action(home.scene, home.world, {}, "put mug on moon") == Misread("unknown", "moon")
-    assert read_action(home.scene, home.world, {}, "dance") == Misread("unparsed", "")
-
-
 def words_mean_their_acts(scene: Scene, world: World, names: dict[str, int]) -> int:
     acts = possible(scene, world)
     for wanted in acts:
@@ -176,14 +170,6 @@ def test_where_nothing_is_close_nothing_is_told() -> None:
         "bed, book, friend, lamp is OFF and PLUGGED_IN, shirt, stool, tv is OFF, book ON bed, "
         "shirt ON bed. "
     )
-
-
-def test_the_words_are_spas() -> None:
-    assert told(["mat is DIRTY"], ["couch ON mat"], ["cup"]) == (
-        "mat is DIRTY, couch ON mat. You have cup. "
-    )
-    assert told([], [], ["cup", "cup"]) == "You have cup, cup. "
-    assert task_text("Drink", "Drink water") == "The task is Drink(Drink water)."
 
 
 def listed(home: Home, **names: int) -> tuple[str, ...]:

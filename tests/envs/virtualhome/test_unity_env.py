@@ -17,7 +17,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from gymnasium.utils.env_checker import check_env
-from small_home import graph_of
+from small_home import edge, graph_of
 from unity_server import Simulator, png, serving
 
 import creditrl
@@ -53,19 +53,8 @@ APARTMENT: dict[str, Any] = graph_of(
     7 bed          Furniture   SURFACES LIEABLE SITTABLE
     8 fridge       Appliances  CAN_OPEN CONTAINERS CLOSED
     """,
-    "1 INSIDE 2, 4 INSIDE 2, 5 INSIDE 2, 6 INSIDE 2, 6 ON 5, 7 INSIDE 3, 8 INSIDE 2, 8 BESIDE 5",
+    "1 INSIDE 2, 4 INSIDE 2, 5 INSIDE 2, 6 INSIDE 2, 6 ON 5, 7 INSIDE 3, 8 INSIDE 2",
 )
-for _node in APARTMENT["nodes"]:  # what the simulator has beyond the evolving graph is left out
-    _node["properties"].append("SHINY")
-    _node["states"].append("DUSTY")
-
-
-def read(graph: dict[str, Any]) -> tuple[Scene, World]:
-    nodes = [
-        {**n, "properties": n["properties"][:-1], "states": n["states"][:-1]}
-        for n in graph["nodes"]
-    ]
-    return Scene.of({"nodes": nodes, "edges": [e for e in graph["edges"] if len(e) == 3][:-1]})
 
 
 @dataclass
@@ -80,12 +69,12 @@ class Apartment(Simulator):
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         said = super().answer(asked)
         if asked["action"] == "environment":
-            self.scene, self.world = read(APARTMENT)
+            self.scene, self.world = Scene.of(APARTMENT)
         elif asked["action"] == "environment_graph":
             graph = self.world.graph(self.scene)
-            for n in graph["nodes"]:
+            for n in graph["nodes"]:  # what the simulator has beyond the evolving graph
                 n["properties"], n["states"] = [*n["properties"], "SHINY"], [*n["states"], "DUSTY"]
-            graph["edges"] += APARTMENT["edges"][-1:]
+            graph["edges"].append(edge(8, "BESIDE", 5))
             said["message"] = json.dumps(graph)
         elif asked["action"] == "camera_image":
             wanted = json.loads(asked["stringParams"][0])
