@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import random
 from pathlib import Path
@@ -16,7 +17,7 @@ from creditrl.envs.sotopia.action_text import action_text
 from creditrl.envs.sotopia.dialogue import ACTION_KINDS, Action, Rules
 from creditrl.envs.sotopia.meeting import Meeting
 from creditrl.envs.sotopia.profiles import Character, Combination, Scenario
-from creditrl.envs.sotopia.rendering import context, turn_line
+from creditrl.envs.sotopia.rendering import context, turn_line, visible
 
 # Upstream looks for a database while it is imported.
 os.environ.setdefault("SOTOPIA_STORAGE_BACKEND", "local")
@@ -113,8 +114,6 @@ def test_dialogues_go_and_end_as_upstreams(combination: Combination, order: str)
 def test_marked_texts_are_shown_as_upstream_shows_them() -> None:
     from sotopia.envs.parallel import render_text_for_agent, render_text_for_environment
 
-    from creditrl.envs.sotopia.rendering import visible
-
     for marked in (
         *("plain", "a <extra_info>b</extra_info> c", "a <p viewer='agent_0'>b</p> c"),
         'a <p viewer="environment">b <strategy_hint>c</strategy_hint></p>',
@@ -127,18 +126,11 @@ def test_marked_texts_are_shown_as_upstream_shows_them() -> None:
 
 
 def test_every_scenario_is_shown_as_upstream_shows_it(test_data: Any) -> None:
-    import json
-    import lzma
-
     from sotopia.envs.parallel import render_text_for_agent
 
-    from creditrl.envs.sotopia.rendering import visible
-
     folder = test_data / "sotopia"
-    rows = [
-        json.loads(line)
-        for line in (folder / "environment_profiles.jsonl").read_text("utf-8").splitlines()
-    ]
+    text = (folder / "environment_profiles.jsonl").read_text("utf-8")
+    rows = [json.loads(line) for line in text.splitlines()]
     assert len(rows) == 90
     with lzma.open(folder / "pi_environment_profiles.jsonl.xz", "rt") as more:
         rows += [json.loads(line) for line in more]

@@ -39,6 +39,7 @@ def made(split: str, index: int) -> Household:
 
 SAMPLE = [(SPLITS[n], index + n * len(KINDS)) for index in range(len(KINDS)) for n in range(3)]
 """Three tasks of each kind."""
+SAMPLE += [("valid_unseen", 83)]  # whose first draw has too short a plan
 
 
 @pytest.fixture(scope="module")

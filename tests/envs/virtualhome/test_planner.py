@@ -184,7 +184,7 @@ def wander(home: Household, steps: int, dice: Random) -> World:
     return world
 
 
-@pytest.mark.parametrize("steps", [5, 60])
+@pytest.mark.parametrize("steps", [1, 5, 20, 60])
 def test_from_anywhere_a_plan_exists_and_every_action_of_it_gets_nearer(steps: int) -> None:
     dice = Random(steps)
     for index in range(steps, 10 * len(KINDS), 41):

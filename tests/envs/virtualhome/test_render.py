@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from env_helpers import without_display
 from PIL import Image
-from small_home import graph_of
+from small_home import edge, graph_of
 
 from creditrl.envs.virtualhome.acts import Act
 from creditrl.envs.virtualhome.builtin import GeneratedTasks
@@ -190,16 +190,9 @@ def test_a_house_without_boxes_has_all_its_things_in_their_rooms() -> None:
     there = {KITCHEN: (TABLE, FRIDGE, ME), BEDROOM: (SHELF, LAMP), TABLE: (CUP,), FRIDGE: (MILK,)}
     for outer, things in there.items():
         assert all(_within(rects[inner], rects[outer]) for inner in things), outer
-
-
-def test_things_in_a_circle_are_in_their_room() -> None:
-    scene, world = _house()
     graph = world.graph(scene)
-    graph["edges"] += [
-        {"from_id": a, "relation_type": "INSIDE", "to_id": b} for a, b in [(CUP, MILK), (MILK, CUP)]
-    ]
-    scene, world = Scene.of(graph)
-    rects = map_plan(scene, world).rects
+    graph["edges"] += [edge(CUP, "INSIDE", MILK), edge(MILK, "INSIDE", CUP)]
+    rects = map_plan(*Scene.of(graph)).rects  # things in a circle are in their room
     assert _within(rects[MILK], rects[KITCHEN]) and _within(rects[CUP], rects[KITCHEN])
 
 
@@ -244,6 +237,11 @@ def test_dirt_is_seen() -> None:
     clean, dirty = (draw_map(*each, labels=False) for each in ((scene, world), Scene.of(graph)))
     assert _count(clean, rect, COLORS["CLEAN"]) > 5_000 and not _count(clean, rect, COLORS["DIRTY"])
     assert _count(dirty, rect, COLORS["DIRTY"]) > 5_000
+    floor = {**graph["nodes"][scene.index[KITCHEN]], "id": 11, "class_name": "floor"}
+    floor |= {"category": "Floors", "states": ["DIRTY"]}
+    graph["nodes"].append(floor)
+    graph["edges"].append(edge(11, "INSIDE", KITCHEN))
+    assert (draw_map(*Scene.of(graph), labels=False) != dirty).any()
 
 
 def test_names_can_be_left_out() -> None:

@@ -91,6 +91,9 @@ def test_what_is_in_no_room_cannot_be_walked_to(profile: Profile) -> None:
     graph["edges"].append(edge(10, "INSIDE", 11))
     home = Home(profile, graph).play("WALK 11: no_room")  # a circle has an end
     assert room(home, 11) is None
+    graph["edges"].remove(edge(22, "INSIDE", 2))
+    code = "not_found" if profile is V1 else "crash" if profile.crashes else "no_room"
+    Home(profile, graph).play(f"WALK 20; WATCH 22: {code}")
 
 
 def test_finding_is_walking_where_the_thing_is_far_and_turning_away_where_it_is_close() -> None:
