@@ -182,8 +182,6 @@ def test_people_who_share_a_name_are_told_apart_by_the_rest() -> None:
 
 
 # -- what is wrong is said ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("value", "why"),
     [

@@ -286,8 +286,6 @@ def test_a_task_travels_as_a_key() -> None:
 
 
 # -- how tasks read ------------------------------------------------------------------------------
-
-
 _FRUIT, _VEGETABLES = "apple orange", "tomato carrot potato"
 _PAPERS = "document bills receipt mail envelope"
 _CLOTHES = "shirt pants sweater dress socks underwear pajamas slippers"
@@ -455,7 +453,6 @@ def test_whoever_dresses_wears_what_goes_together(homes):
 
 
 # -- records -------------------------------------------------------------------------------------
-
 GROUPS = 'fruit = ["apple", "orange"]\n'
 RECORD = """
 [eat]

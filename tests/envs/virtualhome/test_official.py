@@ -320,8 +320,6 @@ def test_what_is_no_scene_is_named(text: str, what: str) -> None:
 
 
 # -- folders -------------------------------------------------------------------------------------
-
-
 def release() -> dict[str, bytes]:
     """Return a release of one scene and one program, by path."""
     lies = [{"destination": "table", "relation": "IN", "room": "null"}]

@@ -57,8 +57,6 @@ def follow(
 
 
 # ------------------------------------------------------------------------- worked by hand
-
-
 SHUT = states(FRIDGE={"CLOSED", "PLUGGED_IN"})
 BY_HAND = {
     "a goal that is reached needs nothing": ("", added((MUG, "ON", TABLE)), ""),

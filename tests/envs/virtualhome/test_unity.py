@@ -43,8 +43,6 @@ def failure(simulator: Simulator, client: UnityClient, action: str = "camera_cou
 
 
 # -- what is sent ----------------------------------------------------------------------------------
-
-
 def test_a_command_is_one_post_with_four_fields(simulator: Simulator) -> None:
     client = client_of(simulator)
     client.ask("camera_data", [2, 3], ["ä"])
