@@ -45,6 +45,8 @@ EDGES = """
 """
 NEAR = "10 12, 11 10, 13 12, 14 12, 15 12, 20 21, 20 22, 20 23, 20 24, 20 25, 27 12"
 STATES = {"CLOSED", "OPEN", "ON", "OFF", "DIRTY", "CLEAN", "PLUGGED_IN", "PLUGGED_OUT", "SITTING"}
+SCENE = "TrimmedTestScene1_graph"
+"""What upstream's files call the scene, where tests write such files of this household."""
 
 
 def edge(tail: int, relation: str, head: int) -> dict[str, Any]:

@@ -1,0 +1,212 @@
+"""From what judges write to scores: the right ones, or none."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from creditrl.envs.sotopia.dimensions import DIMENSIONS, choose_dimensions
+from creditrl.envs.sotopia.judge_answer import read_answer
+from creditrl.envs.sotopia.loose_json import Members, read_json
+from creditrl.errors import ConfigError
+
+NAMES = ("Samuel Anderson", "Finnegan O'Malley")
+SEVEN = [dimension.name for dimension in DIMENSIONS]
+ONE = dict(zip(SEVEN, (9, 2, 3, -1, 0, 4, 7), strict=True))
+TWO = dict(zip(SEVEN, (8, -5, 0, 0, -10, -5, 10), strict=True))
+
+
+def entry(scores, reason="because"):
+    return {name: [reason, score] for name, score in scores.items()}
+
+
+def answer(one=None, two=None, keys=("agent_1", "agent_2"), reverse=False):
+    pairs = [(keys[0], one or entry(ONE)), (keys[1], two or entry(TWO))]
+    return {"evaluations": dict(reversed(pairs) if reverse else pairs)}
+
+
+def read(value, **options):
+    text = value if isinstance(value, str) else json.dumps(value)
+    return read_answer(text, NAMES, **options)
+
+
+def assert_right(value):
+    reading = read(value)
+    assert reading.problems == ()
+    assert reading.scores == (ONE, TWO)
+
+
+# -- forms ----------------------------------------------------------------------------------------
+def test_people_who_share_a_name_are_told_apart_by_the_rest() -> None:
+    def scores(names: tuple[str, str], *keys: str) -> object:
+        entries = {key: entry(one) for key, one in zip(keys, (ONE, TWO), strict=True)}
+        return read_answer(json.dumps(entries), names).scores
+
+    for names in (("Ann Lee", "Joann Lee"), ("Mia Davis", "Noah Davis"), ("Sam Lee", "Sam Ray")):
+        assert scores(names, *names) == (ONE, TWO)
+        assert scores(names, *reversed(names)) == (TWO, ONE)
+    assert scores(("Sam Lee", "Sam Lee"), "agent_1 (Sam Lee)", "agent_2") == (ONE, TWO)
+    assert read({"Lee": entry(ONE), "Ray": entry(TWO)}).problems
+
+
+# -- what is wrong is said ------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("Samuel did well, I would say 8 of 10.", "no JSON object"),
+        ({"evaluations": {"agent_1": entry(ONE)}}, "no entry for agent_2"),
+        (answer(one={k: v for k, v in entry(ONE).items() if k != "goal"}), "goal is missing"),
+        (answer(one={**entry(ONE), "goal": ["x", None]}), "goal has no score"),
+        (answer(one={**entry(ONE), "goal": ["x", 7, 10]}), "goal has no score"),
+        (answer(one={**entry(ONE), "goal": [["x", 8], ["y", 3]]}), "goal has no score"),
+        ({"agents": {"agent_1": NAMES[1]}, **answer()}, "agent"),
+        (
+            answer(one={"name": NAMES[1], **entry(ONE)}, two={"name": NAMES[0], **entry(TWO)}),
+            "may be either participant",
+        ),
+        (answer(one={**entry(ONE), "Goal": ["x", 1]}), "goal is there twice"),
+        (answer(one={**entry(ONE), "goal": {"agent_2": ["x", 3]}}), "goal may be of either"),
+        (answer(keys=("agent_1", "agent_1 ")), "agent_1 (Samuel Anderson) is there twice"),
+        (answer(two={**entry(TWO), "goal": ["x", 11]}), "O'Malley): goal is 11, expected 0 to 10"),
+        (answer(one={**entry(ONE), "secret": ["x", 5]}), "secret is 5, expected -10 to 0"),
+        # A draft and a final version within one participant's entry.
+        (answer(one={"draft": entry({**ONE, "goal": 2}), "final": entry(ONE)}), "is there twice"),
+        ('{"agent_1": {"goal": ["x", 1]}, "agent_1": {"goal": ["x", 2]}}', "no entry for"),
+        ('{"evaluations": ' * 2000, "no JSON object"),
+        ("[" * 100_000, "no JSON object"),
+        ('{"goal": ["x", NaN]}', "no entry"),
+    ],
+)
+def test_what_is_wrong_is_named(value, why):
+    assert why in "; ".join(read(value).problems)
+
+
+def test_only_some_dimensions():
+    goal = choose_dimensions(["goal"])
+    text = json.dumps({"agent_2": {"goal": ["b", 4]}, "agent_1": {"goal": ["a", 7]}})
+    assert read_answer(text, NAMES, goal).scores == ({"goal": 7}, {"goal": 4})
+    # A scale is believed where it is the dimension's own.
+    text = text.replace("7", '"7/10"')
+    assert read_answer(text, NAMES, goal).scores == ({"goal": 7}, {"goal": 4})
+    with pytest.raises(ConfigError, match="'gaol'.*'goal'"):
+        choose_dimensions(["gaol"])
+    with pytest.raises(ConfigError, match="without 'goal'"):
+        choose_dimensions(["secret"])
+
+
+# -- JSON as models write it ----------------------------------------------------------------------
+def test_thoughts_without_an_end_are_no_answer():
+    assert read(f"<think>Perhaps {json.dumps(answer())}, or").problems == (
+        "it holds no JSON object",
+    )
+    draft = json.dumps(answer(one=entry(TWO)))
+    assert_right(f"Well, {draft}</think>\n{json.dumps(answer())}")
+    assert_right(f"<think>{draft}</think> so <thinking>{draft}</thinking> {json.dumps(answer())}")
+    assert_right(answer(one=entry(ONE, "He wrote <think> and </think>")))
+
+
+@pytest.mark.parametrize("begun_again", ["", "\n```\n\n```json\n"])
+def test_an_answer_that_was_cut_and_begun_again_keeps_no_score_of_the_draft(begun_again):
+    same, other = json.dumps(answer()), json.dumps(answer(one=entry(TWO)))
+    for draft, most in ((same, 55), (other, 0)):
+        read_whole = 0
+        for at in range(60, len(draft), 7):
+            reading = read(draft[:at] + begun_again + same)
+            read_whole += not reading.problems
+            assert reading.problems or reading.scores == (ONE, TWO)
+        assert read_whole >= most
+    cut = other[: other.index("believability", other.index("agent_2")) + 5]
+    assert read(cut + begun_again + same).problems
+
+
+def members(value):
+    """Return an object as a dict, or as its members where a key is there twice."""
+    if isinstance(value, Members):
+        found = {key: members(item) for key, item in value}
+        return found if len(found) == len(value) else [(k, members(v)) for k, v in value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": ["x", 1', None),
+        ('{"a": 1, "b": 10', {"a": 1}),
+        ('{"a": ["x", 10]', {"a": ["x", 10]}),
+        ('{"a": "cut of', None),
+        ('{"a": ,"b": 1}', {"b": 1}),
+        ('{"a:" 1}', {"a": 1}),
+        ('{"a": 1, "a": 2, "b": 3}', [[("a", 1), ("a", 2), ("b", 3)]]),
+        ('{"a": 1, "a": 1}', [[("a", 1), ("a", 1)]]),
+        ("{'it': 'it's so', 'b': None}", {"it": "it's so", "b": None}),
+        ('{"a": "\\u00e9\\ud83d\\ude00",}', {"a": "é😀"}),
+        ('{"a": "\\q\\",}', None),
+        ('{"a": ["x", 1, "b": ["y", 2]}', {"a": ["x", 1], "b": ["y", 2]}),
+        ('{"a": 1, "b": ["at "5", 6 at most", 7], "c": 2}', {"a": 1}),
+        ('{"a": 1, "b": ["as ["x", 2] has it", 7], "c": 2}', {"a": 1}),
+        ('{"a": 1, "b": ["as "no" 5], and so", 7], "c": 2}', {"a": 1}),
+        ('{"a": 1, "b": ["as "no", 5], and so cut', {"a": 1}),
+        ('{"a": 1, "b": [begun so", 7], "c": "as if", 5]}', {"a": 1}),
+        ('{"a": 1, "b": ["cut of\n```\n```\n{"a": ["whole", 2]}', [{"a": 1}, {"a": ["whole", 2]}]),
+        ("{'b': {'a': 'in {'a': ['x', 2]} here'}, 'c': {'a': 3}}", None),
+    ],
+)
+def test_nothing_is_invented(text, value):
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    assert [members(one.value) for one in read_json(text).found] == values
+
+
+# -- published answers ----------------------------------------------------------------------------
+def rows(test_data, name):
+    path = test_data / "sotopia" / f"scored_episodes_{name}.jsonl"
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def published_reasons(row):
+    """Return the judge's reasons by side and dimension, as the record tells them."""
+    parts = re.split(r"^Agent ([12]) comments:\n", row["reasoning"], flags=re.MULTILINE)
+    reasons = [{}, {}]
+    for number, body in zip(parts[1::2], parts[2::2], strict=True):
+        said = re.split(rf"^({'|'.join(SEVEN)}): ", body, flags=re.MULTILINE)
+        pairs = zip(said[1::2], said[2::2], strict=True)
+        reasons[int(number) - 1] = {name: text.strip() for name, text in pairs}
+    return reasons
+
+
+def test_published_judgements_are_read_to_their_recorded_scores(test_data):
+    published = rows(test_data, "a") + rows(test_data, "b")
+    assert len(published) >= 42
+    for row in published:
+        reasons = published_reasons(row)
+        recorded = [{n: scores[n] for n in SEVEN} for scores in row["rewards"]]
+        one, two = (
+            {n: [reasons[side][n], int(recorded[side][n])] for n in SEVEN} for side in (0, 1)
+        )
+        given = json.dumps({"agent_2_evaluation": two, "agent_1_evaluation": one})
+        reading = read_answer(given, tuple(row["agents_background"]))
+        assert (reading.problems, reading.repaired) == ((), False)
+        assert list(reading.scores) == recorded
+        assert list(reading.reasoning) == reasons
+
+
+def test_published_malformed_answers_are_read(test_data):
+    # Kept in the log because upstream's parser failed on them: some points have two reasons.
+    prompts = [row["raw_rewards_prompt"] for row in rows(test_data, "b")]
+    raw = [
+        p.split("Original string: ")[1].split("\n\n    Format instructions")[0]
+        for p in prompts
+        if "Original string: " in p and "_evaluation" in p
+    ]
+    for text in raw:
+        # Whom it is about is not in the record: another dialogue was judged at the same time.
+        assert read_answer(text, ("Nobody Known", "Somebody Else")).problems == ()
+    (text,) = (text for text in raw if "Samuel and Noah are friends who are camping" in text)
+    reading = read_answer(text, ("Samuel Anderson", "Noah Davis"))
+    assert (reading.problems, reading.repaired) == ((), True)
+    assert [list(scores.values()) for scores in reading.scores] == [
+        [9, 1, 0, 0, 0, 0, 5],
+        [9, -1, 0, 0, 0, 0, 5],
+    ]
+    assert reading.reasoning[0]["knowledge"].endswith("cold weather and the need for warmth.")
