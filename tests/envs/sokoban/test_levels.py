@@ -44,9 +44,6 @@ def test_every_symbol_is_read():
     assert (level.height, level.width, level.player) == (4, 7, 8)
     assert level.boxes == (10, 16) and level.targets == (11, 16)
     assert [i for i in range(28) if not level.walls[i]] == [8, 9, 10, 11, 12, 15, 16, 17, 18, 19]
-
-
-def test_a_player_on_a_target_stands_on_that_target():
     level = parse_level("#####\n#+$ #\n#####")
     assert level.player == 6 and level.targets == (6,) and level.boxes == (7,)
 
@@ -68,7 +65,7 @@ def test_titles_comments_and_blank_lines_separate_levels():
     assert (first.width, second.width) == (5, 6)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data())
 def test_text_and_level_are_inverse(data: st.DataObject):
     height, width = data.draw(st.integers(3, 7)), data.draw(st.integers(4, 9))
@@ -145,9 +142,8 @@ def test_files_that_hold_no_level_are_refused(tmp_path: Path):
         parse_level(BOXOBAN)
 
 
-@pytest.mark.parametrize("subset", ["unfiltered", "medium", "hard"])
-def test_all_boxoban_levels_are_read_and_held_in_50_bytes(subset: str, test_data: Path):
-    path = test_data / "sokoban" / "boxoban" / subset / "000.txt"
+def test_all_boxoban_levels_are_read_and_held_in_50_bytes(test_data: Path):
+    path = test_data / "sokoban" / "boxoban" / "hard" / "000.txt"
     (pack,) = read_levels(path)
     assert len(pack) == 1000 and pack.nbytes == 50_000
     text = path.read_text()

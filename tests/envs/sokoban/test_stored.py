@@ -17,19 +17,18 @@ def easy(split: str) -> GeneratedLevels:
 
 
 @pytest.mark.parametrize("split", SIZES)
-@pytest.mark.parametrize("count", [60, pytest.param(8_000, marks=pytest.mark.slow)])
-def test_a_stored_level_is_the_generators(split: str, count: int):
+def test_a_stored_level_is_the_generators(split: str):
     # After a change of the format, write pack_levels of all drawn levels into the file.
     tasks = easy(split)
     last = SIZES[split] - 1
-    for index in (*range(0, last, max(1, last // count)), last):
+    for index in (*range(0, last, last // 300), last):
         assert tasks.task(index).data == tasks.draw_level(index)
 
 
 def test_every_task_of_the_tier_is_stored():
     assert dict(TIERS[STORED_TIER].sizes) == SIZES
     assert FILE.stat().st_size == 4 * sum(SIZES.values())
-    # The slow test above draws one in twelve; all were drawn when the file was written.
+    # The test above draws some of them; all were drawn when the file was written.
     assert blake2b(FILE.read_bytes(), digest_size=8).hexdigest() == "4315cf828cf364ff"
 
 
