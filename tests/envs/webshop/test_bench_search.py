@@ -92,7 +92,6 @@ def test_bench_search_prints_a_table_and_writes_json(tmp_path, capsys):
     ("flags", "message"),
     [
         (("--documents", "500", "100"), "expected sizes from 1, ascending"),
-        (("--documents", "0"), "expected sizes from 1, ascending"),
         (("--queries", "0"), "expected at least 1"),
     ],
 )

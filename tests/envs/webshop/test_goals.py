@@ -97,39 +97,30 @@ def test_a_group_without_values_makes_no_goal() -> None:
     assert goals.products().tolist() == [1]
 
 
-def test_equal_values_in_a_group_make_goals_of_their_own() -> None:
+def test_equal_values_in_a_group_make_goals_of_their_own_and_equal_attributes_count_twice() -> None:
     twice = replace(RUG, options=(("size", ("s", "s")),))
     assert [goal.options for goal in synthetic([twice])] == [(("size", "s"),)] * 2
-
-
-def test_an_attribute_named_twice_counts_twice() -> None:
     # As upstream counts: each naming adds one, so both names weigh 1/2.
     twice = replace(RUG, instruction_attributes=("easy clean", "easy clean"))
     assert synthetic([twice])[0].weight == 0.5
 
 
-def test_human_goals_are_those_that_name_an_attribute() -> None:
+def test_human_goals_are_those_that_name_an_attribute_and_goals_are_a_sequence() -> None:
     goals = human()
     assert shuffled(2).tolist() == [1, 0]
     bar, lamp = goals
     assert PRICE.sub("", bar.instruction) == "i want an oat bar without sugar"
-    assert (bar.asin, bar.attributes, bar.options) == (
-        "B000000003",
-        ("sugar free",),
-        (("", "pack of 6"),),
-    )
+    assert (bar.asin, bar.attributes) == ("B000000003", ("sugar free",))
+    assert bar.options == (("", "pack of 6"),)
     assert bar.human and bar.weight == 1.0 and bar.title == "Oat Bar"
     # No limit is left below 1,000, so none is named.
     assert lamp.instruction == "i need a lamp" and lamp.price_upper == NO_LIMIT
     assert goals.products().tolist() == [2, 0]
-
-
-def test_goals_are_a_sequence() -> None:
-    for goals in (synthetic(), human()):
-        assert goals[-1] == goals[len(goals) - 1] and goals[:2] == [goals[0], goals[1]]
-        assert goals[::-1] == list(goals)[::-1]
+    for some in (synthetic(), goals):
+        assert some[-1] == some[len(some) - 1] and some[:2] == [some[0], some[1]]
+        assert some[::-1] == list(some)[::-1]
         with pytest.raises(IndexError):
-            goals[len(goals)]
+            some[len(some)]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +163,6 @@ def test_limits_are_the_larger_of_two_of_the_next_four_tens() -> None:
     counts = Counter(price_limit(25.0, f"B{i}") for i in range(6000))
     assert set(counts) == {40.0, 50.0, 60.0}
     assert abs(counts[40.0] - 1000) < 120 and abs(counts[50.0] - 2000) < 160
-    # The multiple of ten itself is not above the price.
     assert {price_limit(30.0, f"B{i}") for i in range(100)} == {50.0, 60.0, 70.0}
     assert {price_limit(965.0, f"B{i}") for i in range(100)} == {980.0, 990.0}
     assert {price_limit(975.0, f"B{i}") for i in range(100)} == {990.0}
@@ -246,18 +236,15 @@ def test_no_product_of_a_disjoint_test_goal_is_trained_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("split", "splits", "error", "says"),
+    ("split", "splits", "says"),
     [
-        ("train", "upsteam", ConfigError, "splits='upsteam' is unknown. Did you mean 'upstream'?"),
-        ("tset", "upstream", ConfigError, "split='tset' is unknown. Did you mean 'test'?"),
-        ("valid", "disjoint", ConfigError, "Splits of splits='disjoint': train, test."),
-        ("valid_seen", "verl-agent", ConfigError, "split='valid_seen' is unknown."),
-        ("train", "upstream", DataError, "No goal is left for split 'train' of splits='upstream'"),
-        ("train", "eto", ConfigError, "goals is 'synthetic'. Set goals='human'"),
+        ("valid", "disjoint", "Splits of splits='disjoint': train, test."),
+        ("valid_seen", "verl-agent", "split='valid_seen' is unknown."),
+        ("train", "eto", "goals is 'synthetic'. Set goals='human'"),
     ],
 )
-def test_splits_that_cannot_be_had(split, splits, error, says):
-    with pytest.raises(error, match=re.escape(says)):
+def test_splits_that_cannot_be_had(split, splits, says):
+    with pytest.raises(ConfigError, match=re.escape(says)):
         goal_numbers(Numbered(800), split, splits, Path("nowhere"))
 
 
@@ -273,6 +260,7 @@ def test_splits_that_cannot_be_had(split, splits, error, says):
 def test_a_split_without_goals_names_those_that_have_some(size, split, splits, advice):
     goals = Numbered(size)
     message = refusal(DataError, goal_numbers, goals, split, splits, Path("nowhere"))
+    assert f"No goal is left for split '{split}' of splits='{splits}'" in message
     assert advice in message
     for named in re.findall(r"split='(\w+)'(?=[ ,])", advice):
         assert len(goal_numbers(goals, named, splits, Path("nowhere")))
@@ -301,9 +289,7 @@ def test_listed_splits_come_from_their_files(tmp_path: Path) -> None:
     ("numbers", "says"),
     [
         ("[1, 2", "is the file cut?"),
-        ([], "expected a list of the numbers of goals"),
         ({"a": 1}, "expected a list of the numbers of goals"),
-        ([1, "2"], "expected a list of the numbers of goals"),
         ([1, True], "expected a list of the numbers of goals"),
         ([1, -1], "expected a list of the numbers of goals"),
         ([1, 2], "names goal 2, and there are 2 human goals here"),
@@ -341,7 +327,6 @@ def test_tasks_have_ids_that_no_split_changes():
         ("mine/synthetic/03", "expected mine/synthetic/<number>"),
         ("mine/synthetic/٣", "expected mine/synthetic/<number>"),
         ("mine/human/3", "expected mine/synthetic/<number>"),
-        ("3", "expected mine/synthetic/<number>"),
         ("mine/synthetic/" + "9" * 5000, "expected mine/synthetic/<number>"),
     ],
 )
@@ -406,12 +391,8 @@ def test_the_published_lists_have_the_documented_sizes(test_data: Path) -> None:
         ("spa", "test"): 200,
         ("spa", "test_500"): 500,
     }
-    for splits, shared in (("eto", (21, 0)), ("spa", (12, 27))):
-        train = set(goal_numbers(goals, "train", splits, home))
-        assert (
-            tuple(
-                len(train & set(goal_numbers(goals, split, splits, home)))
-                for split in ("test", "test_500")
-            )
-            == shared
+    for splits, *shared in (("eto", 21, 0), ("spa", 12, 27)):
+        train, *tests = (
+            set(goal_numbers(goals, split, splits, home)) for split in ("train", "test", "test_500")
         )
+        assert [len(train & test) for test in tests] == shared

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
-import lzma
 import multiprocessing
 import os
 import re
@@ -16,7 +14,16 @@ from typing import Any
 
 import pytest
 from env_helpers import refusal
-from webshop_files import EXTRAS, HUMAN, LEFT_OUT, RECORDS, record, write_shop
+from webshop_files import (
+    EXTRAS,
+    HUMAN,
+    LEFT_OUT,
+    RECORDS,
+    real_file,
+    real_people,
+    record,
+    write_shop,
+)
 
 from creditrl.envs.webshop import official
 from creditrl.envs.webshop.catalogue import DiskCatalogue, MemoryCatalogue
@@ -54,8 +61,11 @@ def load(home: Path, num_products: int | None = 1000, **options: Any):
     return load_official(home, num_products, progress=Progress(mode="off"), **options)
 
 
-def as_in_a_new_process() -> None:
-    official._STOCKS.clear()
+def asked(home: Path, full: bool) -> dict[str, Any]:
+    """Write a set of files, and return the options that ask for it."""
+    write_shop(home, full=full)
+    small = {"num_products": None if full else 1000}
+    return {"data_dir": home, "progress": Progress(mode="off"), **small}
 
 
 def products_of(shop) -> list[Product]:
@@ -88,15 +98,11 @@ def test_records_that_upstream_passes_over_are_left_out(home: Path) -> None:
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_the_first_records_count_and_not_the_first_products(home: Path, full: bool) -> None:
+def test_the_first_records_count_and_not_the_first_products(home, full, monkeypatch):
     # As upstream cuts its list, before it passes over any.
     write_shop(home, full=full, products=[LEFT_OUT[0], *RECORDS])
-    official_small = official.SMALL
-    try:
-        official.SMALL = 1 if full else official_small
-        assert products_of(load(home, 3)) == PRODUCTS[:2]
-    finally:
-        official.SMALL = official_small
+    monkeypatch.setattr(official, "SMALL", 1 if full else official.SMALL)
+    assert products_of(load(home, 3)) == PRODUCTS[:2]
 
 
 def test_products_without_extras_have_no_attributes(home: Path) -> None:
@@ -105,11 +111,10 @@ def test_products_without_extras_have_no_attributes(home: Path) -> None:
     assert len(official_goals(data_dir=home, num_products=1000)) == 0
 
 
-@pytest.mark.parametrize(("ending", "pack"), [(".xz", lzma.compress), (".gz", gzip.compress)])
-def test_packed_files_are_read_too(home: Path, ending: str, pack) -> None:
+def test_packed_files_are_read_too(home: Path) -> None:
     write_shop(home)
     for path in list(home.iterdir()):
-        path.with_name(path.name + ending).write_bytes(pack(path.read_bytes()))
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
     assert products_of(load(home)) == PRODUCTS
     assert len(official_goals("human", data_dir=home, num_products=1000)) == 2
@@ -123,21 +128,22 @@ def test_the_folder_is_the_argument_or_the_variable_or_our_cache(home, tmp_path,
     assert len(load_official(num_products=1000).catalogue) == 3
 
 
-def test_a_process_reads_a_shop_once(home: Path) -> None:
-    write_shop(home)
+def test_a_process_reads_a_shop_and_what_people_asked_for_once(home: Path) -> None:
+    options = asked(home, False)
     first, second = load(home), load(home, price_seed=1)
     assert first.catalogue is second.catalogue and first.index is second.index
+    goals = official_goals("human", **options)
+    assert official_goals("human", **options) is goals
+    assert official_goals("human", price_seed=1, **options) is not goals
     # A change of the files is seen.
-    write_shop(home, products=RECORDS[:1])
-    assert len(load(home).catalogue) == 1
+    write_shop(home, products=RECORDS[:1], human={"B000000001": HUMAN["B000000001"]})
+    assert len(load(home).catalogue) == len(official_goals("human", **options)) == 1
 
 
 # Goals and tasks.
 @pytest.mark.parametrize("full", [False, True])
 def test_goals_are_drawn_by_upstreams_weights_where_that_is_asked_for(home: Path, full: bool):
-    write_shop(home, full=full)
-    options: dict[str, Any] = {"data_dir": home, "progress": Progress(mode="off")}
-    options["num_products"] = None if full else 1000
+    options = asked(home, full)
     assert official_tasks("test", **options).weights() is None
     tasks = official_tasks("test", draws="weighted", **options)
     assert tasks.weights() == pytest.approx([task.data.weight for task in tasks], rel=1e-15)
@@ -152,9 +158,7 @@ def test_goals_are_drawn_by_upstreams_weights_where_that_is_asked_for(home: Path
 
 @pytest.mark.parametrize("full", [False, True])
 def test_tasks_are_the_goals_of_a_split(home: Path, full: bool) -> None:
-    write_shop(home, full=full)
-    options: dict[str, Any] = {"data_dir": home, "progress": Progress(mode="off")}
-    options["num_products"] = None if full else 1000
+    options = asked(home, full)
     shop = "official" if full else "official-1000"
     tasks = official_tasks("test", **options)
     assert len(tasks) == 5 and tasks[3].id == f"{shop}/synthetic/3"
@@ -179,12 +183,9 @@ def test_tasks_are_the_goals_of_a_split(home: Path, full: bool) -> None:
 
 def test_goals_and_products_that_are_missing_are_counted(home: Path, test_data: Path) -> None:
     # A key that is missing among the attributes, or a product, takes its goals along.
-    data = {"items_shuffle_1000": {}, "items_ins_v2_1000": {}}
-    for name in data:
-        with lzma.open(test_data / "webshop" / f"{name}.json.xz", "rt") as file:
-            data[name] = json.load(file)
-    products, extras = data.values()
-    people = json.loads((test_data / "webshop" / "items_human_ins.subset_1000.json").read_text())
+    names = ("items_shuffle_1000", "items_ins_v2_1000")
+    products, extras = (real_file(test_data, name) for name in names)
+    people = real_people(test_data)
     whole = {"products": products, "extras": extras, "human": people}
     lacking = next(iter(people))
 
@@ -196,8 +197,7 @@ def test_goals_and_products_that_are_missing_are_counted(home: Path, test_data: 
         "6,910 of 6,910 synthetic goals of 1,000 products",
         "13 of 13 human goals of 1,000 products",
     ]
-    options: dict[str, Any] = {"data_dir": home, "num_products": 1000}
-    assert official_tasks("test", **options).coverage.complete
+    assert official_tasks("test", data_dir=home, num_products=1000).coverage.complete
     synthetic, human = said(products=[p for p in products if p["asin"] != lacking])
     assert human == "12 of 13 human goals of 1,000 products (999 products are there)"
     goals = next(asin for asin, extra in extras.items() if extra.get("instruction"))
@@ -209,12 +209,11 @@ def test_goals_and_products_that_are_missing_are_counted(home: Path, test_data: 
     assert str(few) == f"{len(RECORDS)} of 900 products"
 
 
-@pytest.mark.parametrize("part", ["items_shuffle_1000.json", "splits", ".."])
-def test_who_names_a_part_of_the_files_is_told_their_folder(home: Path, part: str) -> None:
-    write_shop(home)
-    (home / "splits").mkdir()
-    with pytest.raises(DataError, match=f"WebShop's files lie in {home}: set data_dir"):
-        load_official((home / part).resolve(), 1000)
+def test_who_names_a_part_of_the_files_is_told_their_folder(home: Path) -> None:
+    (write_shop(home) / "splits").mkdir()
+    for part in ("items_shuffle_1000.json", "splits", ".."):
+        with pytest.raises(DataError, match=f"WebShop's files lie in {home}: set data_dir"):
+            load_official((home / part).resolve(), 1000)
 
 
 @pytest.mark.parametrize(("there", "found"), [(4_994, 5_000), (4_993, 4_993)])
@@ -224,15 +223,6 @@ def test_records_that_upstream_passes_over_are_not_missing(there: int, found: in
 
     coverage = official._coverage("synthetic", 1, Stock(), 5_000)  # type: ignore[arg-type]
     assert (coverage.found, coverage.expected) == (found, 5_000)
-
-
-def test_goals_of_people_are_read_once_for_each_seed(home: Path) -> None:
-    options: dict[str, Any] = {"data_dir": write_shop(home), "num_products": 1000}
-    goals = official_goals("human", **options)
-    assert official_goals("human", **options) is goals
-    assert official_goals("human", price_seed=1, **options) is not goals
-    write_shop(home, human={"B000000001": HUMAN["B000000001"]})
-    assert len(official_goals("human", **options)) == 1
 
 
 # What is missing or damaged.
@@ -254,8 +244,7 @@ def test_a_missing_file_is_named_with_the_command_that_brings_it(home):
     assert "Run `creditrl data get webshop`, or" in refused(official_home())
 
 
-@pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("name", ["items_shuffle", "items_ins_v2"])
+@pytest.mark.parametrize(("full", "name"), [(False, "items_ins_v2"), (True, "items_shuffle")])
 def test_a_damaged_file_is_named_with_the_command_that_mends_it(home: Path, full: bool, name: str):
     path = write_shop(home, full=full) / (name + (".json" if full else "_1000.json"))
     path.write_bytes(path.read_bytes()[:-30])
@@ -279,8 +268,6 @@ def test_a_bad_record_is_named_by_number_and_id(home: Path, full: bool) -> None:
     ("products", "says"),
     [
         ([], "items_shuffle_1000.json: no product in it"),
-        (["x"], "record 0: a product is the text ('x')"),
-        ([record(asin=...)], "record 0: a product: no field 'asin'"),
         ([record(asin=7)], "record 0: a product: 'asin' is a number (7)"),
         ([record(asin="b000000001")], "items_shuffle_1000.json: 'b000000001' is not a product id"),
         ({}, "begins with '{', expected '['"),
@@ -317,27 +304,22 @@ def test_a_converted_shop_equals_one_in_memory(home: Path) -> None:
     )
 
 
-def test_a_shop_is_converted_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shop_is_converted_once_until_its_files_change(home, monkeypatch):
     write_shop(home, full=True)
     load(home, None)
     (folder,) = shops(home)
     assert not list(folder.glob("extras*"))
-    as_in_a_new_process()
+    official._STOCKS.clear()
     with monkeypatch.context() as now:
         now.setattr(official, "_convert", lambda *some: pytest.fail("converted again"))
         assert products_of(load(home, None)) == PRODUCTS
-    # Fewer products are another shop.
-    monkeypatch.setattr(official, "SMALL", 1)
-    assert products_of(load(home, 2)) == PRODUCTS[:2] and len(shops(home)) == 2
-
-
-def test_changed_files_are_converted_anew_in_the_same_place(home: Path) -> None:
-    write_shop(home, full=True)
-    load(home, None)
+    # Changed files are converted anew in the same place.
     write_shop(home, full=True, products=RECORDS[::-1])
     os.utime(home / "items_shuffle.json", ns=(1, 1))
-    assert products_of(load(home, None)) == PRODUCTS[::-1]
-    assert len(shops(home)) == 1
+    assert products_of(load(home, None)) == PRODUCTS[::-1] and len(shops(home)) == 1
+    # Fewer products are another shop.
+    monkeypatch.setattr(official, "SMALL", 1)
+    assert products_of(load(home, 2)) == PRODUCTS[:0:-1] and len(shops(home)) == 2
 
 
 def test_a_damaged_conversion_is_made_anew(home: Path) -> None:
@@ -348,15 +330,14 @@ def test_a_damaged_conversion_is_made_anew(home: Path) -> None:
     assert {"catalogue.bin", "begins.npy", "order.npy", "attributes.json", "made_of.json"} <= {
         path.name for path in files
     }
-    for path in files:
-        for damage in ("cut", "gone"):
-            raw = path.read_bytes()
-            path.unlink()
-            if damage == "cut":
-                path.write_bytes(raw[: len(raw) // 2])
-            as_in_a_new_process()
-            assert products_of(load(home, None)) == PRODUCTS, path
-            assert path.read_bytes() == raw or path.name == "made_of.json"
+    for number, path in enumerate(files):
+        raw = path.read_bytes()
+        path.unlink()
+        if number % 2 or path.name == "catalogue.bin":
+            path.write_bytes(raw[: len(raw) // 2])
+        official._STOCKS.clear()
+        assert products_of(load(home, None)) == PRODUCTS, path
+        assert path.read_bytes() == raw or path.name == "made_of.json"
 
 
 def test_an_interrupted_conversion_leaves_nothing(home: Path, monkeypatch: pytest.MonkeyPatch):
@@ -377,7 +358,7 @@ def test_an_interrupted_conversion_leaves_nothing(home: Path, monkeypatch: pytes
     draft = folder.with_name(f"{folder.name}.draft")
     draft.mkdir()
     (draft / "catalogue.bin").write_bytes(b"half")
-    as_in_a_new_process()
+    official._STOCKS.clear()
     assert products_of(load(home, None)) == PRODUCTS and shops(home) == [folder]
 
 
@@ -442,18 +423,11 @@ def real(test_data: Path, home: Path) -> Path:
 
 def test_the_real_shop_in_memory_and_on_disk(real: Path) -> None:
     small, large = load(real), load(real, None)
-    assert len(small.catalogue) == len(large.catalogue) == 1000
-    assert small.catalogue.key == large.catalogue.key
+    assert len(small.catalogue) == 1000 and small.catalogue.key == large.catalogue.key
     assert products_of(small) == products_of(large)
     tasks = official_tasks("train", data_dir=real, num_products=1000)
     same = official_tasks("train", data_dir=real)
-    assert len(tasks) == len(same) == 6910 - 1500
-    assert [t.data for t in tasks] == [t.data for t in same]
+    assert len(tasks) == 6910 - 1500 and [t.data for t in tasks] == [t.data for t in same]
     assert len(official_goals("human", data_dir=real)) == 13
-    for task in list(tasks)[:20]:
+    for task in list(tasks)[:5]:
         assert list(small.index.search(task.goal)) == list(large.index.search(task.goal))
-    record_of = {
-        one["asin"]: one
-        for one in json.loads(lzma.open(real / "items_shuffle_1000.json.xz").read())
-    }
-    assert {record_of[t.data.asin]["name"] == t.data.title for t in tasks} == {True}
