@@ -63,15 +63,11 @@ def test_a_price_that_does_not_parse_names_product_and_text(pricing: Any) -> Non
     assert "\n" not in message and len(message) < 250
 
 
-@pytest.mark.parametrize(
-    "name",
-    "name full_description small_description product_category category query images "
-    "customization_options".split(),
-)
-def test_a_missing_field_is_named(name: str) -> None:
-    message = refusal(DataError, Product.from_record, record(**{name: ...}))
-    assert message.startswith(f"product 'B000000001': no field {name!r}; it has '")
-    assert message.endswith("'pricing'. Add it, or leave the product out.")
+def test_a_missing_field_is_named() -> None:
+    for name in record().keys() - {"asin", "pricing", "average_rating", "page"}:
+        message = refusal(DataError, Product.from_record, record(**{name: ...}))
+        assert message.startswith(f"product 'B000000001': no field {name!r}; it has '")
+        assert message.endswith("'pricing'. Add it, or leave the product out.")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +86,6 @@ def test_a_missing_field_is_named(name: str) -> None:
             {"customization_options": {"Color": [{"value": 7}]}},
             "option group 'Color': 'value' is a number (7)",
         ),
-        ({"asin": "B0000000012"}, "its id has 11 characters, expected 1 to 10"),
         ({"asin": ""}, "its id has 0 characters, expected 1 to 10"),
     ],
 )
@@ -100,10 +95,10 @@ def test_a_field_of_another_type_is_named(changed: dict[str, Any], says: str) ->
     assert message.startswith(f"product {changed.get('asin', 'B000000001')!r}")
 
 
-@pytest.mark.parametrize("entry", [["B000000001"], "B000000001", None])
-def test_what_is_no_record_at_all(entry: Any) -> None:
-    with pytest.raises(DataError, match="a product is .*, expected an object with its fields"):
-        Product.from_record(entry)
+def test_what_is_no_record_at_all() -> None:
+    for entry in (["B000000001"], "B000000001", None):
+        with pytest.raises(DataError, match="a product is .*, expected an object with its fields"):
+            Product.from_record(entry)
     with pytest.raises(DataError, match="a product: no field 'asin'"):
         Product.from_record(record(asin=...))
 
@@ -164,29 +159,17 @@ def test_bad_extras_are_named(extras: Any, says: str) -> None:
     assert says in message and "product 'B000000001'" in message
 
 
-def test_texts_are_kept_as_they_are() -> None:
+def test_what_no_page_can_hold_is_replaced_wherever_it_is_read_and_all_else_is_kept() -> None:
+    def read(text: str) -> Product:
+        named = "name full_description category query product_category".split()
+        fields = {**dict.fromkeys(named, text), "small_description": [text]}
+        options = {f"{text}g": [{"value": text}]}
+        extras = {"attributes": [text], "instruction": text, "instruction_attributes": [text]}
+        return Product.from_record(record(**fields, customization_options=options), extras)
+
+    assert read("a\ud83d\x00b") == read("a?\ufffdb")  # half an emoji, NUL
     odd = "<script>alert(1)</script>\x01\x1b[0m \x85 ½ \ufffe\U0001ffff"
-    product = Product.from_record(record(name=odd, full_description=odd))
-    assert product.title == product.description == odd
-
-
-def test_what_no_page_can_hold_is_replaced_wherever_it_is_read() -> None:
-    bad, good = "a\ud83d\x00b", "a?\ufffdb"  # half an emoji, NUL
-    options = {f"{bad}g": [{"value": bad}]}
-    product = Product.from_record(
-        record(
-            name=bad, full_description=bad, small_description=[bad], category=bad, query=bad,
-            product_category=bad, customization_options=options,
-        ),
-        {"attributes": [bad], "instruction": bad, "instruction_attributes": [bad]},
-    )  # fmt: skip
-    assert product == Product.from_record(
-        record(
-            name=good, full_description=good, small_description=[good], category=good, query=good,
-            product_category=good, customization_options={f"{good}g": [{"value": good}]},
-        ),
-        {"attributes": [good], "instruction": good, "instruction_attributes": [good]},
-    )  # fmt: skip
+    assert read(odd).title == read(odd).description == odd
 
 
 def test_the_real_products_are_upstreams(test_data: Path) -> None:

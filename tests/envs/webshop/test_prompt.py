@@ -75,18 +75,11 @@ def test_a_later_tags_prompt_quotes_the_parts_behind_the_instruction():
     )
 
 
-@pytest.mark.parametrize(
-    "shown",
-    [
-        "Thank you for shopping with us! [SEP] You bought",
-        f"Instruction:\n{TASK}\n[button] Back to Search [button_]\n",
-        "http://127.0.0.1:3000/17",
-        "",
-    ],
-)
-def test_observations_of_another_kind_are_told_whole(shown):
-    (message,) = get_form("tags").messages(ask(shown))
-    assert f"Your current observation is:\n{shown}\n\n" in message.content
+def test_observations_of_another_kind_are_told_whole():
+    rich = f"Instruction:\n{TASK}\n[button] Back to Search [button_]\n"
+    for shown in ("Thank you for shopping with us! [SEP] You bought", rich, ""):
+        (message,) = get_form("tags").messages(ask(shown))
+        assert f"Your current observation is:\n{shown}\n\n" in message.content
 
 
 def test_a_prompt_of_more_than_13000_characters_is_told_without_history():
@@ -97,11 +90,8 @@ def test_a_prompt_of_more_than_13000_characters_is_told_without_history():
 
     rest = len(prompt(1)) - 1
     assert len(prompt(13_000 - rest)) == 13_000 and "so far" in prompt(13_000 - rest)
-    cut = prompt(13_001 - rest)
-    assert (
-        "so far" not in cut
-        and cut == get_form("tags", history_length=0).messages(ask(turn=1))[0].content
-    )
+    short = get_form("tags", history_length=0).messages(ask(turn=1))[0].content
+    assert prompt(13_001 - rest) == short and "so far" not in short
 
 
 # -- react ------------------------------------------------------------------------------------
@@ -161,12 +151,9 @@ POT = product(
     ("size", ("4 inch", "6 inch", "8 inch")),
     attributes=("drainage hole", "easy care"),
 )
+HANGING = "Hearthmoor Hanging Planter with Cotton Rope, Ceramic Pot for Indoor Plants"
 OTHERS = (
-    product(
-        "B0HANGPLT2",
-        "Hearthmoor Hanging Planter with Cotton Rope, Ceramic Pot for Indoor Plants",
-        21.5,
-    ),
+    product("B0HANGPLT2", HANGING, 21.5),
     product("B0SELFWTR3", "Tallowick Self Watering Plastic Plant Pot, Set of 3", 15.99),
 )
 

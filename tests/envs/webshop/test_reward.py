@@ -59,17 +59,11 @@ def test_two_shared_categories_make_a_match(path, matches):
     assert parts(replace(PRODUCT, product_category=path)).category_match is matches
 
 
-@pytest.mark.parametrize(
-    ("title", "score", "r_type"),
-    [
-        ("Cotton Rug", 1 / 4, 1.0),
-        ("Wool Rug", 0.0, 0.0),
-    ],
-)
-def test_the_title_alone_can_make_a_match(title, score, r_type):
-    other = replace(PRODUCT, title=title, query="rugs", product_category="Home › Rugs")
-    found = parts(other)
-    assert (found.title_score, found.r_type) == (score, r_type)
+def test_the_title_alone_can_make_a_match():
+    for title, score, r_type in (("Cotton Rug", 1 / 4, 1.0), ("Wool Rug", 0.0, 0.0)):
+        other = replace(PRODUCT, title=title, query="rugs", product_category="Home › Rugs")
+        found = parts(other)
+        assert (found.title_score, found.r_type) == (score, r_type)
 
 
 def words(count: int) -> str:
@@ -96,30 +90,23 @@ def test_the_thresholds_of_the_title_score(shared, of, match, r_type):
     assert parts(other, goal).r_type == r_type
 
 
-def test_a_noun_said_twice_counts_twice_below_the_line_only():
-    # Upstream divides the number of different shared nouns by the length of the list.
-    goal = replace(GOAL, title="Towel Towel Towel Set")
-    assert parts(replace(PRODUCT, title="Towel"), goal).title_score == 1 / 4
-
-
 def test_a_title_without_nouns_scores_a_fifth():
     goal = replace(GOAL, title="2 for 1")
     assert (parts(goal=goal).title_score, parts(goal=goal).r_type) == (0.2, 1.0)
     stranger = replace(PRODUCT, query="rugs", product_category="A › B")
     assert parts(stranger, goal).r_type == 0.5
+    # A noun said twice counts twice below the line only: upstream divides the number of different
+    # shared nouns by the length of the list.
+    goal = replace(GOAL, title="Towel Towel Towel Set")
+    assert parts(replace(PRODUCT, title="Towel"), goal).title_score == 1 / 4
 
 
 # -- attributes -------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("attributes", "title", "bullets", "description", "met"),
     [
-        (
-            ("quick dry", "machine washable", "fade resistant"),
-            "",
-            (),
-            "",
-            3,
-        ),  # "dry" is like enough
+        # "dry" is like enough
+        (("quick dry", "machine washable", "fade resistant"), "", (), "", 3),
         (("machine washable",), "", (), "", 1),
         (NO_ATTRIBUTES, "Quick Drying Towel", (), "", 1),
         (NO_ATTRIBUTES, "", ("It is quick", "Drying is Fade Resistant"), "", 2),
@@ -155,12 +142,6 @@ def test_options_are_compared_as_sets_of_words_after_their_colours(chosen, wante
     assert parts(goal=goal, options=options).r_option == met / len(wanted)
 
 
-def test_a_goal_without_options_asks_for_none():
-    goal = replace(GOAL, options=())
-    found = parts(goal=goal, options=(("size", "king"),))
-    assert (found.r_option, found.w_option, found.reward) == (1.0, 0.0, 1.0)
-
-
 def test_colours_are_the_first_of_the_list_that_stands_in_the_text():
     assert len(COLORS) == 102 and list(COLORS) == sorted(COLORS)
     assert normalize_color("washed red") == "ash"
@@ -171,7 +152,11 @@ def test_colours_are_the_first_of_the_list_that_stands_in_the_text():
 
 # -- the whole --------------------------------------------------------------------------------
 def test_the_whole_is_the_share_of_what_is_met_times_the_kind():
-    assert parts().reward == 1.0
+    found = parts()
+    assert found.reward == 1.0
+    assert (found.w_att, found.w_option, found.w_price) == (3 / 6, 2 / 6, 1 / 6)
+    found = parts(goal=replace(GOAL, options=()), options=(("size", "king"),))
+    assert (found.r_option, found.w_option, found.reward) == (1.0, 0.0, 1.0)
     # 3 attributes, 2 options, 1 price: an attribute is missing, then an option too, then the price.
     two = replace(PRODUCT, attributes=PRODUCT.attributes[:2])
     assert parts(two).reward == 5 / 6
@@ -186,11 +171,6 @@ def test_the_whole_is_the_share_of_what_is_met_times_the_kind():
     assert (found.r_type, found.reward) == (0.5, 3 / 6 * 0.5)
 
 
-def test_the_weights_are_the_shares_of_the_counts():
-    found = parts()
-    assert (found.w_att, found.w_option, found.w_price) == (3 / 6, 2 / 6, 1 / 6)
-
-
 def test_upstream_compares_options_with_pairs_in_the_words_of_python():
     # Both values hold "ash", the name of a colour; the pair is not searched for one.
     goal = replace(GOAL, options=(("color", "washed red"),))
@@ -203,14 +183,10 @@ def test_upstream_compares_options_with_pairs_in_the_words_of_python():
     pair = wanted_options(goal, "upstream")[0]
     assert option_matches("red", pair, "upstream") and option_matches("color", pair, "upstream")
     assert not option_matches("plum red", pair, "upstream")  # "plum" is its colour
-
-
-def test_upstream_finds_a_colour_that_is_a_whole_value_or_name():
+    # A colour that is a whole value or name is found.
     goal = replace(GOAL, options=(("color", "red"), ("tan", "xl"), ("size", "xl")))
     assert wanted_options(goal, "upstream") == ("red", "tan", "('size', 'xl')")
-
-
-def test_goals_of_people_are_the_same_in_both():
+    # Goals of people are the same in both.
     goal = replace(GOAL, options=(("", "washed red"), ("", "xl")), human=True)
     assert wanted_options(goal, "upstream") == wanted_options(goal, "fixed") == ("ash", "xl")
 
@@ -257,6 +233,8 @@ def test_the_reward_is_the_weighted_sum_of_its_parts_and_never_leaves_0_to_1(
 ):
     goal = data.draw(_PRODUCTS.flatmap(goals_of))
     found = reward(bought, goal, 5.0, options, compat=compat)
+    more = (*options, ("extra", data.draw(_TEXT)))  # one more option never costs
+    assert reward(bought, goal, 5.0, more, compat=compat).reward >= found.reward
     assert 0.0 <= found.reward <= 1.0
     assert found.w_att + found.w_option + found.w_price == pytest.approx(1.0)
     met = found.w_att * found.r_att + found.w_option * found.r_option
@@ -271,14 +249,6 @@ def test_buying_what_was_asked_for_gives_1(data):
     product = data.draw(_PRODUCTS)
     goal = replace(data.draw(goals_of(product)), price_upper=5.0)
     assert reward(product, goal, 5.0, goal.options).reward == 1.0
-
-
-@given(bought=_PRODUCTS, data=st.data(), options=_PAIRS, compat=_OF_BOTH)
-def test_one_more_option_never_costs(bought, data, options, compat):
-    goal = data.draw(_PRODUCTS.flatmap(goals_of))
-    more = (*options, ("extra", data.draw(_TEXT)))
-    few = reward(bought, goal, 5.0, options, compat=compat).reward
-    assert reward(bought, goal, 5.0, more, compat=compat).reward >= few
 
 
 # -- records ----------------------------------------------------------------------------------
@@ -304,14 +274,11 @@ def test_the_rewards_of_the_published_trajectories_follow_from_their_parts(test_
         done = json.loads(path.read_text("utf-8").splitlines()[-1])
         wanted, said, bought = done["goal"], done["reward_info"], done["content"]
         goal = Goal(
-            asin=wanted["asin"],
+            **{name: wanted[name] for name in ("asin", "price_upper", "category", "query")},
             instruction=wanted["instruction_text"],
             attributes=tuple(wanted["attributes"]),
             options=tuple(("", value) for value in wanted["goal_options"]),
-            price_upper=wanted["price_upper"],
             title=wanted["name"],
-            category=wanted["category"],
-            query=wanted["query"],
             product_category=wanted["product_category"],
             human=True,
         )
@@ -338,7 +305,7 @@ def test_the_rewards_of_the_published_trajectories_follow_from_their_parts(test_
 def test_what_the_goals_of_the_real_products_ask_for_is_worth_1_but_for_upstreams_defect(test_data):
     products = real_products(test_data)
     by_asin = {product.asin: product for product in products}
-    goals = synthetic_goals(MemoryCatalogue(products), products)
+    goals = synthetic_goals(MemoryCatalogue(products), products)[::3]
     less = dict.fromkeys(("fixed", "upstream"), 0)
     for goal in goals:
         product = by_asin[goal.asin]
@@ -346,4 +313,4 @@ def test_what_the_goals_of_the_real_products_ask_for_is_worth_1_but_for_upstream
             found = reward(product, goal, product_price(product), goal.options, compat=compat)
             less[compat] += found.reward < 1.0
             assert found.r_type == found.r_att == found.r_price == 1.0
-    assert (len(goals), less) == (6910, {"fixed": 0, "upstream": 458})
+    assert (len(goals), less) == (2304, {"fixed": 0, "upstream": 148})

@@ -49,7 +49,7 @@ def test_the_goal_after_the_one_that_is_due_is_drawn() -> None:
     np.testing.assert_allclose(upstream_weights(np.array([0.3])), [0.3])
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 500])
+@pytest.mark.parametrize("size", [1, 2, 3, 50])
 @pytest.mark.parametrize("kind", ["equal", "any", "far apart", "some are 0"])
 def test_equal_random_numbers_draw_upstreams_goals(size: int, kind: str) -> None:
     dice = random.Random(f"{size} {kind}")

@@ -63,6 +63,8 @@ def test_a_product_with_options_chosen(shop: Shop, rules: Rules) -> None:
     expected = f"{head}{options} [SEP] {product} [SEP] {buttons}"
     assert observation(shop, rules, page, WANTED) == expected
     assert observation(shop, rules, CARD, WANTED) == expected
+    shown = observation(shop, Rules(rules.compat, show_attrs=True), CARD, WANTED)
+    assert shown == expected.replace("[SEP] Buy Now", "[SEP] Attributes [SEP] Buy Now")
     assert observation(shop, rules, page, WANTED, "text_rich") == (
         # What was clicked, the last on the page first.
         "You have clicked large.\nYou have clicked red.\nInstruction:\ni want it\n"
@@ -74,11 +76,6 @@ def test_a_product_with_options_chosen(shop: Shop, rules: Rules) -> None:
         "[button] Description [button_]\n[button] Features [button_]\n[button] Reviews [button_]\n"
         "[button] Buy Now [button_]\n"
     )
-
-
-def test_the_page_of_attributes_has_a_button_where_it_is_on(shop: Shop) -> None:
-    text = observation(shop, Rules(show_attrs=True), CARD, WANTED)
-    assert text.endswith("Reviews [SEP] Attributes [SEP] Buy Now")
 
 
 @BOTH
@@ -104,7 +101,10 @@ def test_pages_below_a_product(shop: Shop, rules: Rules) -> None:
 
 
 @BOTH
-def test_spaces_are_kept_as_upstreams_parser_keeps_them(shop: Shop, rules: Rules) -> None:
+def test_spaces_and_markup_are_kept_as_upstreams_parser_keeps_them(shop, rules) -> None:
+    text = observation(shop, rules, Page("results", ("gadget",), 1), WANTED)
+    assert '[SEP] <script>alert("x")</script> Gadget & Co [SEP] 5" [SEP] $20.0' in text
+
     def lines(asin: str, sub: str) -> list[str]:
         page = CARD._replace(kind="sub", asin=asin, sub=sub)
         return [one.text for one in visible(shop, rules, page, WANTED)][4:]
@@ -118,12 +118,6 @@ def test_spaces_are_kept_as_upstreams_parser_keeps_them(shop: Shop, rules: Rules
     assert observation(shop, rules, page, WANTED).endswith(
         "< Prev [SEP]  [SEP]  [SEP] a\nb [SEP] <b>bold</b> &nbsp;"
     )
-
-
-@BOTH
-def test_markup_in_a_title_is_text(shop: Shop, rules: Rules) -> None:
-    text = observation(shop, rules, Page("results", ("gadget",), 1), WANTED)
-    assert '[SEP] <script>alert("x")</script> Gadget & Co [SEP] 5" [SEP] $20.0' in text
 
 
 def test_marks_of_options(shop: Shop) -> None:

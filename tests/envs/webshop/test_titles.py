@@ -41,14 +41,11 @@ def test_the_rule_comes_near_the_tagger_of_the_published_trajectories(test_data)
     assert counted == {8: 21, 17: 17, 11: 13, 15: 17, 23: 23}
 
 
-def test_scorers_are_found_by_name():
+def test_scorers_are_found_by_name_and_spacy_is_asked_for_by_its_extra(monkeypatch):
     assert title_scorer() is title_scorer("rule", "no such model") is RULE
     assert RULE.name == "rule"
     with pytest.raises(ConfigError, match="title_scorer='spcay' is unknown. Did you mean 'spacy'"):
         title_scorer("spcay")
-
-
-def test_spacy_that_is_not_installed_is_asked_for_by_its_extra(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r'pip install .*\[spacy\]"'):
         title_scorer("spacy", "a model that no test before this one loaded")
