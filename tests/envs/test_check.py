@@ -94,21 +94,25 @@ class LooksAtTheClock(ToyEngine):
         return seen
 
 
-class ForgetsCarriedState(ToyEngine):
-    """What a step does depends on the step before, which the snapshot leaves out."""
+class Remembers(ToyEngine):
+    """Has a number for each copy, which begins at 0 and is in no snapshot."""
 
     def __init__(self, num_envs: int, config: ToyConfig) -> None:
         super().__init__(num_envs, config)
-        self.steps = np.zeros(num_envs, dtype=np.int64)
+        self.last = np.zeros(num_envs, dtype=np.int64)
 
     def begin(self, index_K: Any, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
         super().begin(index_K, tasks, seed_K)
-        self.steps[index_K] = 0
+        self.last[index_K] = 0
+
+
+class ForgetsCarriedState(Remembers):
+    """What a step does depends on the step before, which the snapshot leaves out."""
 
     def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
-        self.steps[index_K] += 1
+        self.last[index_K] += 1
         effect = super().act(index_K, actions)
-        effect.reward_K = np.asarray(effect.reward_K) + self.steps[index_K]
+        effect.reward_K = np.asarray(effect.reward_K) + self.last[index_K]
         return effect
 
 
@@ -124,16 +128,8 @@ class OneKeyForAll(ToyEngine):
         return [b"" for _ in index_K]
 
 
-class HidesMomentum(ToyEngine):
+class HidesMomentum(Remembers):
     """A step in the direction of the last one pays more, and the key does not know of it."""
-
-    def __init__(self, num_envs: int, config: ToyConfig) -> None:
-        super().__init__(num_envs, config)
-        self.last = np.zeros(num_envs, dtype=np.int64)
-
-    def begin(self, index_K: Any, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
-        super().begin(index_K, tasks, seed_K)
-        self.last[index_K] = 0
 
     def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
         move_K = np.array([{"right": 1, "left": -1}.get(a, 0) for a in actions])
@@ -345,7 +341,4 @@ def test_snapshots_are_tested_through_the_callers_wrappers() -> None:
 def test_an_unknown_rule_is_refused_by_name() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'state_keys'"):
         check(TOY, rules=["state_key"])
-
-
-def test_options_reach_the_environment() -> None:
-    assert not check(TOY, rules=["expert_finishes"], max_turns=1).ok
+    assert not check(TOY, rules=["expert_finishes"], max_turns=1).ok  # options reach it

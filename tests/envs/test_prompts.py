@@ -20,15 +20,14 @@ each_environment = pytest.mark.parametrize("entry", ENVIRONMENTS, ids=lambda ent
 def test_what_the_expert_says_is_read_back_and_done(entry: Any, form: str) -> None:
     env: Any = History(ReActAction(gym.make(entry.id), form=form), form=form)
     written = get_form(form)
-    for seed in range(2):
-        env.reset(seed=seed)
-        over = False
-        while not over:
-            action = creditrl.expert_action(env)
-            *_, terminated, truncated, info = env.step(written.reply(action, "so"))
-            assert info["parse_ok"] and info["grounded"]
-            assert info["action"].lower() == action.lower()
-            over = terminated or truncated
+    env.reset(seed=0)
+    over = False
+    while not over:
+        action = creditrl.expert_action(env)
+        *_, terminated, truncated, info = env.step(written.reply(action, "so"))
+        assert info["parse_ok"] and info["grounded"]
+        assert info["action"].lower() == action.lower()
+        over = terminated or truncated
     assert info["success"] or not env.unwrapped.expert_always_succeeds
 
 

@@ -46,16 +46,12 @@ def test_samples_are_members_short_and_reproducible():
     assert UnicodeText(0).sample() == ""
 
 
-def test_repr_is_short_and_equality_is_by_bounds():
+def test_equality_is_by_bounds_and_survives_copies():
+    space = UnicodeText(9, min_length=2)
     assert repr(UnicodeText(4096)) == "UnicodeText(0, 4096)"
     assert UnicodeText(5) == UnicodeText(5) and hash(UnicodeText(5)) == hash(UnicodeText(5))
     assert UnicodeText(5) != UnicodeText(6) and UnicodeText(5) != gym.spaces.Text(5)
-
-
-def test_it_copies_pickles_and_batches():
-    space = UnicodeText(9, min_length=2)
-    assert pickle.loads(pickle.dumps(space)) == space
-    assert copy.deepcopy(space) == space
+    assert pickle.loads(pickle.dumps(space)) == copy.deepcopy(space) == space
     assert batch_space(space, 3) == gym.spaces.Tuple([space] * 3)
 
 
@@ -67,15 +63,8 @@ def test_shared_memory_gives_back_what_was_written(texts: list[str]):
         write_to_shared_memory(space, i, text, memory)
     assert read_from_shared_memory(space, memory, n=3) == tuple(clean_text(t) for t in texts)
     write_to_shared_memory(space, 1, "", memory)  # a shorter text leaves nothing of the longer
-    assert read_from_shared_memory(space, memory, n=3)[1] == ""
-
-
-def test_shared_memory_cuts_what_is_too_long():
-    space = UnicodeText(3)
-    memory = create_shared_memory(space, n=2)
-    write_to_shared_memory(space, 0, "\U0001f600" * 9, memory)
-    write_to_shared_memory(space, 1, "ok", memory)
-    assert read_from_shared_memory(space, memory, n=2) == ("\U0001f600" * 3, "ok")
+    write_to_shared_memory(space, 2, "\U0001f600" * 99, memory)  # it is cut where it is too long
+    assert read_from_shared_memory(space, memory, n=3)[1:] == ("", "\U0001f600" * 50)
 
 
 @given(any_text)
@@ -103,11 +92,3 @@ def test_the_flat_form_gives_back_what_was_flattened(text: str):
     flat = gym.spaces.flatten(space, text)
     assert flat in gym.spaces.flatten_space(space) and gym.spaces.flatdim(space) == 50
     assert gym.spaces.unflatten(space, flat) == clean_text(text)
-
-
-def test_the_flat_form_of_text_beside_an_image():
-    space = gym.spaces.Dict(text=UnicodeText(8), image=gym.spaces.Box(0, 255, (2, 2), np.uint8))
-    value = {"text": "\u00fc\n", "image": np.eye(2, dtype=np.uint8)}
-    back = gym.spaces.unflatten(space, gym.spaces.flatten(space, value))
-    assert back["text"] == value["text"]
-    np.testing.assert_array_equal(back["image"], value["image"])

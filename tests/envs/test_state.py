@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -114,6 +113,9 @@ NOT_HERE = {
 }
 
 
+SHOW_OTHERS = ("DelayObservation", "MaxAndSkipObservation", "AddWhiteNoise", "ObstructView")
+
+
 def test_every_wrapper_of_gymnasium_is_accounted_for():
     assert set(STACKS) | set(NOT_HERE) == set(gw.__all__)
     table = set(state._SINGLE_STATE)
@@ -173,13 +175,8 @@ def test_restoring_through_a_wrapper_of_gymnasium_continues_alike(name: str):
         first = go_on(env, actions[turns:])
         for target in (env, other):
             restored = creditrl.restore(target, saved)
-            if name not in (
-                "DelayObservation",
-                "MaxAndSkipObservation",
-                "AddWhiteNoise",
-                "ObstructView",
-            ):
-                # These show what is gone, or draw anew.
+            # Some show what is gone, or draw anew.
+            if name not in SHOW_OTHERS:
                 assert seen(restored)[:200] == seen(shown)[:200]
             assert go_on(target, actions[turns:]) == first
 
@@ -214,13 +211,11 @@ def test_showing_noise_draws_nothing_from_what_comes_next():
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_video_goes_on_recording(tmp_path: Any):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            env = gw.RecordVideo(text(), str(tmp_path), episode_trigger=lambda _: False)
-        except gym.error.DependencyNotInstalled:
-            assert state._SINGLE_STATE["RecordVideo"] == ()
-            return
+    try:
+        env = gw.RecordVideo(text(), str(tmp_path), episode_trigger=lambda _: False)
+    except gym.error.DependencyNotInstalled:
+        assert state._SINGLE_STATE["RecordVideo"] == ()
+        return
     env.reset(seed=0)
     creditrl.restore(env, creditrl.snapshot(env))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,15 +37,19 @@ def test_filters_by_type_difficulty_and_condition(tasks: TaskList):
         chosen.find("t/2")
 
 
-def test_unknown_difficulty_lies_in_no_range():
-    tasks = TaskList([Task("a", "x", "train", 0), Task("b", "x", "train", 1, difficulty=1.0)])
-    assert [t.id for t in tasks.filter(difficulty=(0, 9))] == ["b"]
-
-
-def test_sets_join_in_order(tasks: TaskList):
+def test_sets_join_in_order_index_like_sequences_and_need_a_task_and_each_once(tasks: TaskList):
     other = TaskList([Task("u/0", "new", "train", 0)])
     joined = TaskList.join(other, tasks)
     assert [t.id for t in joined][:2] == ["u/0", "t/0"] and len(joined) == 9
+    # An unknown difficulty lies in no range.
+    assert len(joined.filter(difficulty=(0, 9))) == 8
+    with pytest.raises(ConfigError, match="'t/0'"):
+        TaskList.join(tasks, tasks)
+    with pytest.raises(ConfigError, match="at least one"):
+        TaskList([])
+    assert tasks[-1].index == 7
+    with pytest.raises(IndexError, match="8 tasks"):
+        tasks[8]
 
 
 def test_what_is_missing_of_a_set_is_missing_of_what_is_made_of_it():
@@ -76,22 +81,6 @@ def test_the_folder_that_was_meant_is_above_or_alone_below(tmp_path: Path):
     assert meant_folder(tmp_path / "none", holds) is None
 
 
-def test_equal_ids_in_one_set_are_refused(tasks: TaskList):
-    with pytest.raises(ConfigError, match="'t/0'"):
-        TaskList.join(tasks, tasks)
-
-
-def test_an_empty_set_is_refused():
-    with pytest.raises(ConfigError, match="at least one"):
-        TaskList([])
-
-
-def test_indexing_is_that_of_a_sequence(tasks: TaskList):
-    assert tasks[-1].index == 7
-    with pytest.raises(IndexError, match="8 tasks"):
-        tasks[8]
-
-
 def test_draws_cover_the_set_and_repeat_with_the_seed(tasks: TaskList):
     def drawn(seed: int) -> list[tuple[str, int]]:
         rng = np.random.default_rng(seed)
@@ -106,29 +95,26 @@ def test_draws_cover_the_set_and_repeat_with_the_seed(tasks: TaskList):
 class Weighted(TaskList):
     """The second of eight is three times as likely as the others, the third never drawn."""
 
+    given: Sequence[float] = (1.0, 3.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+
     def weights(self) -> FloatArray:
-        return np.array([1.0, 3.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+        return np.array(self.given)
 
 
 def test_draws_follow_the_weights_and_those_of_chosen_tasks_too(tasks: TaskList):
     weighted, rng = Weighted(list(tasks)), np.random.default_rng(0)
-    counts = np.bincount([weighted.draw(rng) for _ in range(9000)], minlength=8)
-    np.testing.assert_allclose(counts, 1000 * weighted.weights(), atol=150)
     odd = weighted.filter(types=["odd"])
     np.testing.assert_array_equal(odd.weights(), [3.0, 1.0, 1.0, 1.0])
-    counts = np.bincount([odd.draw(rng) for _ in range(6000)], minlength=4)
-    np.testing.assert_allclose(counts, [3000, 1000, 1000, 1000], atol=150)
+    for some in (weighted, odd):
+        draws = int(1000 * some.weights().sum())
+        counts = np.bincount([some.draw(rng) for _ in range(draws)], minlength=len(some))
+        np.testing.assert_allclose(counts, 1000 * some.weights(), atol=150)
     assert tasks.weights() is None and tasks.filter(types=["odd"]).weights() is None
-
-
-@pytest.mark.parametrize("weights", [[0.0] * 8, [1.0] * 7, [2.0, -1.0] * 4, [np.nan] * 8])
-def test_weights_that_nothing_can_be_drawn_by_are_refused(tasks: TaskList, weights: list[float]):
-    class Wrong(TaskList):
-        def weights(self) -> FloatArray:
-            return np.array(weights)
-
-    with pytest.raises(ConfigError, match="No task can be drawn by these weights"):
-        Wrong(list(tasks)).draw(np.random.default_rng(0))
+    for wrong in ([0.0] * 8, [1.0] * 7, [2.0, -1.0] * 4, [np.nan] * 8):
+        fresh = Weighted(list(tasks))
+        fresh.given = wrong
+        with pytest.raises(ConfigError, match="No task can be drawn by these weights"):
+            fresh.draw(rng)
 
 
 def test_a_chosen_task_still_draws_its_seed(tasks: TaskList):
