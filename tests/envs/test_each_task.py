@@ -100,15 +100,12 @@ def test_a_copy_that_waits_has_no_task_and_does_nothing() -> None:
     assert venv.active.tolist() == [True, True, False] and info["task_id"][2] == ""
 
 
-def test_waiting_needs_somebody_who_plays_and_no_autoreset() -> None:
+def test_waiting_needs_somebody_who_plays_our_copies_and_no_autoreset() -> None:
     with pytest.raises(ConfigError, match="a task for one at least"):
         ToyVectorEnv(2).reset(options={"task": [None, None]})
     for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
         with pytest.raises(ConfigError, match="autoreset_mode=DISABLED"):
             next(creditrl.each_task(ToyVectorEnv(TASKS + 1, autoreset_mode=mode)))
-
-
-def test_other_vector_environments_are_refused() -> None:
     theirs = gym.make_vec(TOY, num_envs=2, vectorization_mode="sync")
     with pytest.raises(ConfigError, match="without vectorization_mode"):
         next(creditrl.each_task(theirs))

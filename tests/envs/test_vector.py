@@ -11,7 +11,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
-from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from toy_env import TOY, ToyEnv, ToyVectorEnv
 
 from creditrl.errors import ConfigError, EpisodeOverError, SnapshotError, UnknownNameError
@@ -140,22 +139,6 @@ def test_the_first_reset_begins_every_copy():
     with pytest.raises(EpisodeOverError, match="call reset"):
         venv.step(["look", "look"])
     venv.reset(options={"reset_mask": np.array([True, True])})
-
-
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_gymnasiums_statistics_on_top_count_every_episode_once(mode):
-    venv = ToyVectorEnv(5, autoreset_mode=mode, max_turns=9)
-    counted = RecordEpisodeStatistics(venv, buffer_length=1_000)
-    counted.reset(seed=2)
-    rng, turns = np.random.default_rng(0), []
-    for step in range(120):
-        *_, terminated, truncated, info = counted.step(script(rng, 5))
-        last = info["final_info"] if "final_info" in info else info
-        turns += [int(last["turn"][i]) for i in np.flatnonzero(terminated | truncated)]
-        # A finished copy that waits is not counted again, nor one that is begun anew.
-        if mode is AutoresetMode.DISABLED and step % 7 == 6 and not venv.active.all():
-            counted.reset(options={"reset_mask": ~venv.active})
-    assert list(counted.length_queue) == turns and counted.episode_count == len(turns) > 15
 
 
 def compare_step(ours: Any, stock: Any, where: str) -> None:
@@ -353,8 +336,6 @@ def test_expert_segment_state_and_render_per_copy():
     assert venv.segment_keys() == ["near"] * 3
     assert len(venv.state_keys("world", [1])) == 1
     assert venv.render() == tuple("." * int(c) + "@" for c in venv.copies.engine.cell)
-    with pytest.warns(UserWarning, match="render_mode"):
-        assert ToyVectorEnv(1).render() is None
 
 
 @pytest.mark.parametrize(

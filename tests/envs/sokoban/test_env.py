@@ -30,13 +30,6 @@ def test_sizes_and_boxes_can_be_chosen():
     assert tall.reset(seed=0)[0].shape == (8 * 32, 5 * 32, 3)
 
 
-def test_the_turn_limit_of_the_tier_truncates():
-    env = gym.make(ENV_ID)
-    env.reset(seed=0)
-    flags = [env.step("no such action")[2:4] for _ in range(15)]
-    assert flags == [(False, False)] * 14 + [(False, True)]
-
-
 def test_pictures_and_texts_show_the_same_room():
     env = gym.make(ENV_ID, observation="both", image="tiny")
     seen, _ = env.reset(seed=5)
@@ -70,6 +63,7 @@ def test_presets_have_the_turns_and_words_of_their_benchmarks():
     assert (verl.tier, verl.turn_limit, wheel.turn_limit) == ("easy", 15, 120)
     env = gym.make(ENV_ID, compat="verl-agent")
     env.reset(seed=2)
+    assert env.unwrapped.copies.max_turns == 15
     assert env.step("<action>jump</action>")[4]["turn"] == 0  # not counted: upstream's hazard
     env = gym.make(ENV_ID, compat="gym-sokoban")
     _, info = env.reset(seed=2)

@@ -113,7 +113,7 @@ def test_products_of_the_same_kind_satisfy_goals_in_part():
 
 
 # Texts and limits.
-def test_synthetic_goals_read_as_upstreams_do():
+def test_synthetic_goals_read_as_upstreams_do_and_human_like_ones_name_plain_values():
     goal = BuiltinGoals("train").task(0).data
     assert goal.instruction == (
         "Find me high definition, easy clean, high quality screen protectors with touch screen "
@@ -122,9 +122,6 @@ def test_synthetic_goals_read_as_upstreams_do():
     assert goal.attributes == ("high definition", "easy clean", "high quality", "touch screen")
     assert goal.options == (("number of items", "2 pack"), ("size", "8.3 in"))
     assert goal.price_upper == 40.0 and not goal.human
-
-
-def test_human_like_goals_name_plain_values_in_lower_case():
     goal = BuiltinGoals("valid_unseen", kind="human").task(0).data
     assert goal.instruction == (
         "i would like to buy a pack of non toxic quick drying gel pens. also, choose it in "
@@ -201,6 +198,12 @@ def test_tasks_are_numbered_in_their_split_and_found_by_id():
             assert task.type == ("human" if task.data.human else "synthetic")
     assert BuiltinGoals("train").task(17).id == "builtin/train/17"
     assert BuiltinGoals("train", kind="human").task(17).id == "builtin-human/train/17"
+    tasks = BuiltinGoals("train", 300, seed=2, price_seed=1, kind="human")
+    assert tasks.task(5).id == "builtin-products300-seed2-prices1-human/train/5"
+    assert BuiltinGoals("train", NUM_PRODUCTS).task(3) == BuiltinGoals("train").task(3)
+    for name in ("builtin/train/99999", "builtin/train/007", "x", "builtin/train/"):
+        with pytest.raises(UnknownNameError, match="expected builtin/train/0 to builtin/train/23"):
+            BuiltinGoals("train").find(name)
 
 
 def test_in_a_mixed_set_the_kinds_take_turns_under_their_own_ids():
@@ -225,18 +228,9 @@ def test_goals_are_drawn_by_their_weights_where_that_is_asked_for(kind: GoalKind
         share = 2.0 if kind == "mixed" else 1.0
         np.testing.assert_allclose(weights[own] * given.sum(), given)
         assert not own or len(own) * share == len(tasks)
-
-
-def test_ids_name_the_shop():
-    tasks = BuiltinGoals("train", 300, seed=2, price_seed=1, kind="human")
-    assert tasks.task(5).id == "builtin-products300-seed2-prices1-human/train/5"
-    assert BuiltinGoals("train", NUM_PRODUCTS).task(3) == BuiltinGoals("train").task(3)
-
-
-def test_an_unknown_id_is_refused():
-    for name in ("builtin/train/99999", "builtin/train/007", "x", "builtin/train/"):
-        with pytest.raises(UnknownNameError, match="expected builtin/train/0 to builtin/train/23"):
-            BuiltinGoals("train").find(name)
+    shifted = BuiltinGoals("train", kind=kind, draws="upstream").weights()
+    assert shifted is not None and shifted.sum() == pytest.approx(weights.sum())
+    np.testing.assert_allclose(shifted[:-1], [0.0, *weights[:-2]])
 
 
 def test_difficulty_counts_what_is_asked_for():

@@ -54,17 +54,6 @@ def test_what_is_cut_is_cut_where_the_docstring_says() -> None:
         assert f"first {count:,}" in " ".join(WebShopEnv.__doc__.split())
 
 
-def test_info_names_the_profile_and_the_page() -> None:
-    env = gym.make(ENV_ID, compat="upstream", num_products=100)
-    _, info = env.reset(seed=1)
-    number = info["task_id"].rpartition("/")[2]
-    assert (info["profile"], info["title_scorer"], info["page"]) == ("upstream", "rule", "search")
-    assert info["url"] == f"http://127.0.0.1:3000/{number}"
-    assert (info["admissible_actions"], info["action_hint"]) == ((), "search[<query>]")
-    *_, info = env.step("search[a]")
-    assert (info["page"], info["score"], info["success"]) == ("results", 0.0, False)
-
-
 def test_a_shop_is_loaded_once() -> None:
     def shop(**options: Any) -> Any:
         venv = gym.make_vec(ENV_ID, num_envs=2, num_products=150, **options)

@@ -134,12 +134,9 @@ def test_it_turns_pages_where_that_is_not_longer_than_to_search_anew(page, actio
     assert next_action(small_shop(), FIXED, SOCKS_GOAL, page) == action
 
 
-def test_upstreams_pages_can_be_searched_from_anywhere():
+def test_upstreams_pages_can_be_searched_from_anywhere_and_wrong_choices_are_made_good():
     page = Page("item", ("soft",), 2, TEA.asin)
     assert next_action(small_shop(), UPSTREAM, SOCKS_GOAL, page) == "search[number 31 socks]"
-
-
-def test_a_wrong_choice_is_chosen_again():
     page = Page("item", ("a",), 1, CARDIGAN.asin, (("size", "small"), ("color", "washed red")))
     assert next_action(small_shop(), FIXED, GOAL, page) == "click[large]"
 
@@ -188,18 +185,13 @@ def test_it_chooses_what_the_goal_names():
     shirt = replace(CARDIGAN, options=(("color", ("navy blue", "royal blue")),))
     goal = replace(GOAL, options=(("color", "royal blue"),))
     assert labels(goal, products=(shirt,)) == ["royal blue"]
-
-
-def test_what_people_ask_for_is_matched_with_what_there_is():
+    # What people ask for is matched with what there is.
     goal = replace(GOAL, options=(("", "blue"), ("", "large")), human=True)
     assert labels(goal) == ["blue heather", "large"]
     both = replace(GOAL, options=(("", "small"), ("", "red")), human=True)
     assert labels(both) == ["red", "small"]
-
-
-def test_upstreams_defect_is_met_by_the_value_that_it_takes():
-    # The pair ("color", "washed red") is not like "ash", which the goal's own value falls under; it
-    # is like "red".
+    # Upstream's pair ("color", "washed red") is not like "ash", which the goal's own value falls
+    # under; it is like "red".
     assert labels(GOAL, UPSTREAM) == ["red", "large"]
     assert solve(small_shop(), UPSTREAM, GOAL)[1] == 1.0
 
@@ -228,17 +220,10 @@ class Finds:
 def test_it_types_the_customers_words_before_those_of_the_title(needed, query):
     shop = replace(small_shop(), index=Finds(*needed))
     assert best_query(shop, FIXED, GOAL) == (query, 1)
-
-
-def test_it_leaves_out_the_politeness_and_the_price():
-    goal = replace(
-        HUMAN_GOAL,
-        instruction="hello, i'm looking for some organic teas, and price lower than 30.00 dollars",
-        price_upper=30.0,
-    )
-    shop = replace(small_shop(), index=Finds())
-    moved = replace(goal, asin=CARDIGAN.asin)
-    assert best_query(shop, FIXED, moved).text == "organic teas"
+    # It leaves out the politeness and the price.
+    said = "hello, i'm looking for some organic teas, and price lower than 30.00 dollars"
+    goal = replace(HUMAN_GOAL, instruction=said, price_upper=30.0, asin=CARDIGAN.asin)
+    assert best_query(replace(shop, index=Finds()), FIXED, goal).text == "organic teas"
 
 
 def test_a_query_that_lists_the_product_later_is_better_than_none():

@@ -16,7 +16,6 @@ from creditrl.envs.webshop.pages import (
     found,
     is_known,
     options_of,
-    page_url,
     parse_action,
     products_on,
     search,
@@ -149,6 +148,10 @@ def test_colliding_options_are_told_apart(shop: Shop) -> None:
     assert page.options == (("size", "reviews"), ("fit", "large"), ("search", "search"))
     page = walk(shop, FIXED, "click[pack [of 2]]", "click[Two\nLines]", page=page)
     assert page.options[0] == ("size", "two\nlines")
+    # One value twice in a group is one option.
+    page = walk(shop, FIXED, "search[lamp]", f"click[{LAMP.asin}]", "click[red]")
+    assert page.options == (("color", "red"),)
+    assert clickables(shop, FIXED, page)[-2:] == ("red", "green")
 
 
 def test_upstream_gives_a_click_to_the_last_group_or_to_the_button(shop: Shop) -> None:
@@ -160,12 +163,6 @@ def test_upstream_gives_a_click_to_the_last_group_or_to_the_button(shop: Shop) -
     assert clickables(shop, UPSTREAM, page).count("large") == 1
     # A page of results that is none: only what its button is called counts there.
     assert walk(shop, UPSTREAM, "click[next >]", page=page).options == (("search", "next >"),)
-
-
-def test_one_value_twice_in_a_group_is_one_option(shop: Shop) -> None:
-    page = walk(shop, FIXED, "search[lamp]", f"click[{LAMP.asin}]", "click[red]")
-    assert page.options == (("color", "red"),)
-    assert clickables(shop, FIXED, page)[-2:] == ("red", "green")
 
 
 @pytest.mark.parametrize(
@@ -217,22 +214,6 @@ def test_names_of_pages_in_a_query_mislead_upstream_only(shop: Shop) -> None:
     below = walk(shop, UPSTREAM, "search[soft item_page]", CARD, "click[features]")
     assert walk(shop, UPSTREAM, "click[< prev]", page=below).kind == "results"
     assert walk(shop, FIXED, "click[< prev]", page=below).kind == "item"
-
-
-def test_addresses_are_upstreams(shop: Shop) -> None:
-    base = "http://127.0.0.1:3000"
-    assert page_url(START, "7") == f"{base}/7"
-    page = walk(shop, FIXED, 'search[soft  "é"]')
-    assert page_url(page, "7") == f'{base}/search_results/7/soft++"é"/1'
-    page = walk(shop, FIXED, CARD, "click[red]", page=page)
-    assert page_url(page, "7") == f'{base}/item_page/7/B00CARDIG1/soft++"é"/1/{{"color": "red"}}'
-    below = walk(shop, FIXED, "click[reviews]", page=page)
-    where = f'{base}/item_sub_page/7/B00CARDIG1/soft++"é"/1/Reviews'
-    assert page_url(below, "7") == f"{where}/{{'color': 'red'}}"
-    page = walk(shop, FIXED, "click[buy now]", page=page)
-    assert page_url(page, "7") == f"{base}/done/7/B00CARDIG1/{{'color': 'red'}}"
-    page = walk(shop, FIXED, "search[gadget]", TRAPS, "click[naïve ☞]")
-    assert page_url(page, "7").endswith('/{"size": "na\\u00efve \\u261e"}')
 
 
 def test_what_can_be_known_of_other_pages(shop: Shop) -> None:

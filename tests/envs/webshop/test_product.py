@@ -127,14 +127,11 @@ def test_odd_options_are_read_as_upstream_reads_them() -> None:
         assert Product.from_record(record(customization_options=nothing)).options == ()
 
 
-def test_bare_texts_and_empty_lists() -> None:
+def test_texts_may_be_bare_and_attributes_and_instruction_come_from_the_extras() -> None:
     product = Product.from_record(record(small_description="One text.", images="one.jpg"))
     assert product.bullets == ("One text.",) and product.image == "one.jpg"
     product = Product.from_record(record(small_description=[], images=[]))
     assert product.bullets == () and product.image == ""
-
-
-def test_attributes_and_instruction_come_from_the_extras() -> None:
     bare = Product.from_record(record())
     assert bare.attributes == NO_ATTRIBUTES == ("DUMMY_ATTR",) and bare.instruction == ""
     assert Product.from_record(record(), {}).attributes == NO_ATTRIBUTES

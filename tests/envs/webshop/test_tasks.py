@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from shops import GOAL
 
-from creditrl.envs.webshop.builtin import BuiltinGoals
 from creditrl.envs.webshop.tasks import ShopGoals, upstream_weights
 
 
@@ -80,14 +79,3 @@ def test_a_split_draws_as_upstream_draws_from_all_given_that_it_is_of_the_split(
     ours = np.bincount([tasks.draw(rng) for _ in range(60_000)], minlength=3) / 60_000
     np.testing.assert_allclose(shares, np.array([0, 0.2, 0.9]) / 1.1, atol=0.01)
     np.testing.assert_allclose(ours, shares, atol=0.02)  # 4 standard errors are 0.008
-
-
-def test_builtin_goals_are_drawn_so_too() -> None:
-    for kind in ("synthetic", "human", "mixed"):
-        weighted, shifted = (
-            BuiltinGoals("valid_seen", 100, kind=kind, draws=draws).weights()  # type: ignore[arg-type]
-            for draws in ("weighted", "upstream")
-        )
-        assert weighted is not None and shifted is not None
-        np.testing.assert_allclose(shifted[:-1], [0.0, *weighted[:-2]])
-        assert shifted.sum() == pytest.approx(weighted.sum())

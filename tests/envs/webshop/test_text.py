@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from shops import CARDIGAN, GADGET, GOAL, LAMP, TEA, small_shop
 
-from creditrl.envs.webshop.pages import START, Page, Rules
+from creditrl.envs.webshop.pages import Page, Rules
 from creditrl.envs.webshop.reward import reward
 from creditrl.envs.webshop.shop import Shop
 from creditrl.envs.webshop.text import Mode, chosen_labels, observation, visible
@@ -19,16 +19,6 @@ CARD = Page("item", ("soft",), 1, CARDIGAN.asin, visited=(CARDIGAN.asin,))
 @pytest.fixture
 def shop() -> Shop:
     return small_shop()
-
-
-@BOTH
-def test_the_search_page(shop: Shop, rules: Rules) -> None:
-    assert observation(shop, rules, START, WANTED) == (
-        "WebShop [SEP] Instruction: [SEP] i want it [SEP] Search"
-    )
-    assert observation(shop, rules, START, WANTED, "text_rich") == (
-        "WebShop\nInstruction: \ni want it\n[button] Search [button_]\n"
-    )
 
 
 @BOTH
@@ -80,23 +70,15 @@ def test_a_product_with_options_chosen(shop: Shop, rules: Rules) -> None:
 
 @BOTH
 def test_pages_below_a_product(shop: Shop, rules: Rules) -> None:
-    def body(page: Page, mode: Mode = "text") -> str:
-        head = {
-            "text": "Instruction: [SEP] i want it [SEP] Back to Search [SEP] < Prev",
-            "text_rich": "Instruction:\ni want it\n[button] Back to Search [button_]\n"
-            "[button] < Prev [button_]\n",
-        }[mode]
-        text = observation(shop, rules, page, WANTED, mode)
-        assert text.startswith(head)
-        return text.removeprefix(head)
+    def body(sub: str, mode: Mode = "text") -> str:
+        text = observation(shop, rules, CARD._replace(kind="sub", sub=sub), WANTED, mode)
+        return text.partition("< Prev")[2]
 
-    below = CARD._replace(kind="sub")
-    assert body(below._replace(sub="Description")) == " [SEP] About Women's Soft Cardigan."
-    assert body(below._replace(sub="Features")) == " [SEP] one [SEP] two"
-    assert body(below._replace(sub="Features"), "text_rich") == " one\n two\n"
-    assert body(below._replace(sub="Reviews")) == ""
-    assert body(below._replace(sub="Attributes"), "text_rich") == (
-        " long sleeve\n machine wash\nfashion\ncardigan\nClothing › Women › Sweaters\n"
+    assert body("Description") == " [SEP] About Women's Soft Cardigan."
+    assert body("Features") == " [SEP] one [SEP] two" and body("Reviews") == ""
+    assert body("Features", "text_rich") == " [button_]\n one\n two\n"
+    assert body("Attributes", "text_rich") == (
+        " [button_]\n long sleeve\n machine wash\nfashion\ncardigan\nClothing › Women › Sweaters\n"
     )
 
 
