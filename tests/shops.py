@@ -6,27 +6,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+from creditrl.envs.webshop.catalogue import MemoryCatalogue
 from creditrl.envs.webshop.goals import NO_LIMIT, Goal
 from creditrl.envs.webshop.product import Product
 from creditrl.envs.webshop.shop import RESULTS, Shop
-
-
-class ListCatalogue:
-    """Products in a list."""
-
-    def __init__(self, products: Sequence[Product]) -> None:
-        self.key = " ".join(product.asin for product in products)
-        self._products = list(products)
-        self._position = {product.asin: i for i, product in enumerate(products)}
-
-    def __len__(self) -> int:
-        return len(self._products)
-
-    def product(self, position: int) -> Product:
-        return self._products[position]
-
-    def position(self, asin: str) -> int | None:
-        return self._position.get(asin)
 
 
 class WordIndex:
@@ -156,7 +139,7 @@ HUMAN_GOAL = goal_of(TEA, instruction="i want some organic tea", human=True)
 
 def small_shop(products: Sequence[Product] = PRODUCTS) -> Shop:
     """Return a shop of these products; nothing is remembered from test to test."""
-    return Shop(ListCatalogue(products), WordIndex(products))
+    return Shop(MemoryCatalogue(products), WordIndex(products))
 
 
 _ODD = (

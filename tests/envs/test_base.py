@@ -12,7 +12,7 @@ from toy_env import TOY, ToyEnv
 import creditrl
 from creditrl.envs.base import BASE_INFO
 from creditrl.envs.check import RULES, check
-from creditrl.errors import ConfigError, EpisodeOverError, SnapshotError, UnknownNameError
+from creditrl.errors import ConfigError, EpisodeOverError, UnknownNameError
 
 TYPES = {**BASE_INFO, "cell": int, "weather": str, "bounds": np.ndarray}
 
@@ -100,20 +100,6 @@ def test_observation_may_be_text_image_or_both():
     image, _ = ToyEnv(images=True, text=False).reset(seed=0)
     assert both["text"] == text
     np.testing.assert_array_equal(both["image"], image)
-
-
-def test_foreign_snapshots_are_refused():
-    from dataclasses import replace
-
-    env = ToyEnv()
-    env.reset(seed=0)
-    saved = env.snapshot()
-    with pytest.raises(SnapshotError, match="Other-v0"):
-        env.restore(replace(saved, env_id="Other-v0"))
-    with pytest.raises(SnapshotError, match="has layout 7, expected layout 1: another version"):
-        env.restore(replace(saved, format=7))
-    with pytest.raises(SnapshotError, match="found dict"):
-        env.restore({"turn": 1})
 
 
 def test_state_keys_leave_turn_and_rng_out():

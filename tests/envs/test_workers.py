@@ -114,13 +114,15 @@ def test_a_killed_worker_costs_only_its_own_copies(sharded: ToyVectorEnv):
     assert sharded.step(["right"] * 6)[0] == twin.step(["right"] * 6)[0]
 
 
-def test_a_worker_that_dies_in_the_middle_of_a_step_is_noticed(sharded: ToyVectorEnv):
+def test_a_worker_that_dies_in_a_step_is_noticed_and_replaced_unseen_by_a_reset(sharded):
+    twin = ToyVectorEnv(6, group_size=2)
     sharded.reset(seed=0)
-    actions = ["look"] * 6
-    actions[5] = "die"
-    _, _, _, truncated, info = sharded.step(actions)
+    _, _, _, truncated, info = sharded.step(["look"] * 5 + ["die"])
     assert truncated.tolist() == [False] * 4 + [True, True]
     assert info["turn"].tolist() == [1, 1, 1, 1, 0, 0]
+    os.kill(sharded.copies.pids[0], signal.SIGKILL)  # nobody has noticed this one yet
+    assert sharded.reset(seed=4)[0] == twin.reset(seed=4)[0]
+    assert sharded.step(["right"] * 6)[0] == twin.step(["right"] * 6)[0]
 
 
 def test_idle_copies_of_a_dead_worker_end_at_their_next_step(sharded: ToyVectorEnv):
@@ -148,14 +150,6 @@ def test_a_death_between_steps_is_an_error_there_and_a_truncation_after(sharded:
     _, info = sharded.restore([0, 1], snaps[:2])  # restoring brings them back, as a reset does
     assert sharded.active.all() and not any(info["error"])
     assert not sharded.step(["look"] * 6)[3].any()
-
-
-def test_a_worker_that_died_before_reset_is_replaced_unseen(sharded: ToyVectorEnv):
-    twin = ToyVectorEnv(6, group_size=2)
-    sharded.reset(seed=0)
-    os.kill(sharded.copies.pids[2], signal.SIGKILL)
-    assert sharded.reset(seed=4)[0] == twin.reset(seed=4)[0]
-    assert sharded.step(["right"] * 6)[0] == twin.step(["right"] * 6)[0]
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gymnasium as gym
 import pytest
-from shops import ListCatalogue, WordIndex, goal_of
+from shops import goal_of, small_shop
 
 import creditrl
 from creditrl.agents.prompts import FORMS, Ask, Message, get_form
@@ -12,7 +12,6 @@ from creditrl.envs.webshop.pages import START, Rules, click, clickables, parse_a
 from creditrl.envs.webshop.product import Product
 from creditrl.envs.webshop.prompt import WEBSHOP
 from creditrl.envs.webshop.reward import reward
-from creditrl.envs.webshop.shop import Shop
 from creditrl.envs.webshop.text import observation
 from creditrl.wrappers import History
 
@@ -159,9 +158,7 @@ OTHERS = (
 
 
 def test_the_worked_example_is_a_real_episode_that_buys_the_right_thing():
-    example, rules = WEBSHOP.example, Rules()
-    products = (*OTHERS, POT)
-    shop = Shop(ListCatalogue(products), WordIndex(products))
+    example, rules, shop = WEBSHOP.example, Rules(), small_shop((*OTHERS, POT))
     goal = goal_of(
         POT,
         instruction=example.goal,

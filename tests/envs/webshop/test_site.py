@@ -20,8 +20,6 @@ from shops import (
     LAMP,
     NAMESAKE,
     TEA,
-    ListCatalogue,
-    WordIndex,
     small_shop,
 )
 
@@ -32,7 +30,6 @@ from creditrl.envs.webshop.engine import WebShopEngine, receipt
 from creditrl.envs.webshop.html import page_html, read_text
 from creditrl.envs.webshop.pages import LONGEST_QUERY, START, Page, Rules
 from creditrl.envs.webshop.picture import picture
-from creditrl.envs.webshop.shop import Shop
 from creditrl.envs.webshop.site import GOALS_A_PAGE, Site, site_app
 from creditrl.envs.webshop.text import observation
 from creditrl.envs.webshop.titles import RULE
@@ -94,7 +91,7 @@ def test_every_state_has_a_page_at_its_address(served: Server, page: Page) -> No
 
 def test_half_a_character_is_served_as_a_question_mark() -> None:
     lamp = replace(LAMP, title="Lamp \ud83d")
-    shop = Shop(ListCatalogue([lamp]), WordIndex([lamp]))
+    shop = small_shop([lamp])
     goals = {"lamp": replace(GOAL, instruction="a lamp \ud83d")}
     app = site_app(Site(shop, RULES, goals.get, partial(receipt, shop, RULES, RULE)))
     with contextlib.closing(Server(app)) as server:

@@ -1,4 +1,4 @@
-"""Pages as text, written out by hand; test_upstream.py compares thousands with upstream's."""
+"""Pages as text by hand; test_upstream.py compares thousands, test_html.py those of our rules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shops import CARDIGAN, GADGET, GOAL, LAMP, TEA, small_shop
 from creditrl.envs.webshop.pages import Page, Rules
 from creditrl.envs.webshop.reward import reward
 from creditrl.envs.webshop.shop import Shop
-from creditrl.envs.webshop.text import Mode, chosen_labels, observation, visible
+from creditrl.envs.webshop.text import chosen_labels, observation, visible
 
 FIXED, UPSTREAM = Rules(), Rules("upstream")
 BOTH = pytest.mark.parametrize("rules", [FIXED, UPSTREAM], ids=["fixed", "upstream"])
@@ -19,26 +19,6 @@ CARD = Page("item", ("soft",), 1, CARDIGAN.asin, visited=(CARDIGAN.asin,))
 @pytest.fixture
 def shop() -> Shop:
     return small_shop()
-
-
-@BOTH
-def test_a_page_of_results_marks_what_was_opened(shop: Shop, rules: Rules) -> None:
-    page = Page("results", ("tea", "cardigan", "lamp"), 1, visited=(TEA.asin,))
-    next_ = " [SEP] Next >" if rules.upstream else ""
-    assert observation(shop, rules, page, WANTED) == (
-        "Instruction: [SEP] i want it [SEP] Back to Search [SEP] Page 1 (Total results: 3)"
-        f"{next_} [SEP] B00CARDIG1 [SEP] Women's Soft Cardigan [SEP] $9.99 to $19.99"
-        " [SEP] B00TEAGRN3 [SEP] Green Tea soft leaves [SEP] $20.0"
-        " [SEP] B00LAMPXX4 [SEP] Desk Lamp soft light [SEP] $100.0"
-    )
-    next_ = "[button] Next > [button_]\n" if rules.upstream else ""
-    assert observation(shop, rules, page, WANTED, "text_rich") == (
-        "Instruction:\ni want it\n[button] Back to Search [button_]\n"
-        f"Page 1 (Total results: 3)\n{next_}"
-        "\n[button] B00CARDIG1 [button_]\nWomen's Soft Cardigan\n$9.99 to $19.99\n"
-        "\n[clicked button] B00TEAGRN3 [clicked button_]\nGreen Tea soft leaves\n$20.0\n"
-        "\n[button] B00LAMPXX4 [button_]\nDesk Lamp soft light\n$100.0\n"
-    )
 
 
 @BOTH
@@ -65,20 +45,6 @@ def test_a_product_with_options_chosen(shop: Shop, rules: Rules) -> None:
         "Women's Soft Cardigan\nPrice: $9.99 to $19.99\nRating: N.A.\n"
         "[button] Description [button_]\n[button] Features [button_]\n[button] Reviews [button_]\n"
         "[button] Buy Now [button_]\n"
-    )
-
-
-@BOTH
-def test_pages_below_a_product(shop: Shop, rules: Rules) -> None:
-    def body(sub: str, mode: Mode = "text") -> str:
-        text = observation(shop, rules, CARD._replace(kind="sub", sub=sub), WANTED, mode)
-        return text.partition("< Prev")[2]
-
-    assert body("Description") == " [SEP] About Women's Soft Cardigan."
-    assert body("Features") == " [SEP] one [SEP] two" and body("Reviews") == ""
-    assert body("Features", "text_rich") == " [button_]\n one\n two\n"
-    assert body("Attributes", "text_rich") == (
-        " [button_]\n long sleeve\n machine wash\nfashion\ncardigan\nClothing › Women › Sweaters\n"
     )
 
 
