@@ -65,6 +65,7 @@ def test_packed_files_are_unpacked(tmp_path: Path, ending: str, pack) -> None:
         ("{}", r"begins with '{', expected '\[': a JSON array"),
         ('[{"a": 1}, {"a": 2', "not JSON there: .*is the file cut.*after 1 values"),
         ("[1, 2", "ends too early; after 2 values"),
+        ("[1, 2,", "ends too early; after 2 values"),
         ("[1 2]", "has '2' where ',' is expected; after 1 values"),
         ("[1, 2]]", "goes on with ']' after its end"),
         ("[1, nul, 2]", "is not JSON there: .*after 1 values"),
