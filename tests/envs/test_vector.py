@@ -336,6 +336,8 @@ def test_expert_segment_state_and_render_per_copy():
     assert venv.segment_keys() == ["near"] * 3
     assert len(venv.state_keys("world", [1])) == 1
     assert venv.render() == tuple("." * int(c) + "@" for c in venv.copies.engine.cell)
+    with pytest.warns(UserWarning, match="render_mode"):
+        assert ToyVectorEnv(1).render() is None
 
 
 @pytest.mark.parametrize(
