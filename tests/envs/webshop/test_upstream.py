@@ -12,6 +12,7 @@ from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
+import pytest
 from shops import ODD_GOALS, odd_shop
 
 from creditrl.envs.webshop.bench_upstream import DIGEST, MODES, Moment, digest
@@ -90,12 +91,13 @@ def test_pages_of_real_products_are_upstreams_byte_for_byte(test_data: Path) -> 
     replay("webshop_upstream.json.xz", load_official(folder, 1000), goals)
 
 
-def test_the_environment_shows_the_engines_pages(test_data):
+@pytest.mark.parametrize("show_attrs", [False, True])
+def test_the_environment_shows_the_engines_pages(test_data, show_attrs):
     folder = test_data / "webshop"
     options = {"data": "official", "data_dir": folder, "num_products": 1000, "split": "test"}
-    options |= {"compat": "upstream", "show_attrs": True, "max_turns": 1000}
+    options |= {"compat": "upstream", "show_attrs": show_attrs, "max_turns": 1000}
     envs = [gym.make("CreditRL/WebShop-v0", observation_mode=mode, **options) for mode in MODES]
-    shopper = Shopper(load_official(folder, 1000), True)
+    shopper = Shopper(load_official(folder, 1000), show_attrs)
     for number in range(4):
         task, walk = envs[0].unwrapped.tasks[number], Walk(number)
         seen, moment = [env.reset(options={"task": task})[:1] for env in envs], shopper.reset(task)
