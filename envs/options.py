@@ -24,6 +24,13 @@ def require_integers(config: Any, least: Mapping[str, int], *, optional: bool = 
             raise ConfigError(f"{name}={value!r}: expected an integer of at least {smallest}.")
 
 
+def require_flag(config: Any, name: str) -> None:
+    """Raise :class:`ConfigError` unless a field is True or False."""
+    value = getattr(config, name)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}={value!r}: expected True or False.")
+
+
 def require_folder(data_dir: object) -> None:
     """Raise :class:`ConfigError` for a ``data_dir`` that is no path."""
     if data_dir is not None and not isinstance(data_dir, (str, Path)):

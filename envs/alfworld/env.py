@@ -14,7 +14,7 @@ from creditrl.envs.alfworld.generate import HouseholdConfig
 from creditrl.envs.alfworld.official import OFFICIAL_SPLITS, OfficialGames
 from creditrl.envs.alfworld.problem import FLAVOURS, TASK_TYPES, Flavour
 from creditrl.envs.base import Engine, EnvParts, TextEnv
-from creditrl.envs.options import require_folder, require_integers, require_official
+from creditrl.envs.options import require_flag, require_folder, require_integers, require_official
 from creditrl.envs.tasks import SPLITS, TaskSet
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, require_one_of
@@ -80,6 +80,7 @@ class ALFWorldConfig:
             # In a fixed order, so equal choices give equal configs.
             object.__setattr__(self, "task_types", tuple(t for t in TASK_TYPES if t in types))
         HouseholdConfig(self.size, self.spares, self.closed, self.house_seed)  # checks the values
+        require_flag(self, "exact_state")
         require_integers(self, {"max_turns": 1})
         require_folder(self.data_dir)
         if self.data == "official":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, cast, get_args
 
 from creditrl.envs.base import EnvParts, TextEnv
-from creditrl.envs.options import require_integers
+from creditrl.envs.options import require_flag, require_integers
 from creditrl.envs.sokoban.engine import SokobanEngine
 from creditrl.envs.sokoban.render import TILE_PX
 from creditrl.envs.sokoban.tasks import TIERS, sokoban_tasks
@@ -79,6 +79,7 @@ class SokobanConfig:
         require_one_of("image", self.image, ("tiles", "tiny"))
         if self.compat is not None:
             require_one_of("compat", self.compat, get_args(Compat))
+        require_flag(self, "progress")
         require_integers(self, {"actions_per_turn": 1})
         least = {"num_boxes": 1, "min_optimal_moves": 1, "max_optimal_moves": 0, "max_turns": 1}
         require_integers(self, least, optional=True)

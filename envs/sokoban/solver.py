@@ -42,7 +42,7 @@ MAX_NODES = 200_000
 DEADLOCK_NODES = 20_000
 """Expanded nodes that :func:`deadlock` spends by default on a proof."""
 EXACT_BOXES = 6
-"""Up to this many boxes the matching is exact; beyond, boxes and targets are bounded separately."""
+"""Up to this many boxes the matching is exact; beyond, each box goes to its nearest target."""
 
 _FAR = 1 << 20
 _TABLE_BITS = 600_000  # 8x8 with two boxes (117,649), 6x6 with three, 10x10 with two.
@@ -185,9 +185,9 @@ class Board:
 
     def _matching(self, rows: Sequence[Sequence[int]]) -> int:
         if len(rows) > EXACT_BOXES:
-            by_box = sum(min(row) for row in rows)
-            by_target = sum(min(column) for column in zip(*rows, strict=True))
-            bound = max(by_box, by_target)
+            # A target's nearest box is no bound to add: one push may bring a box nearer to several.
+            reached = all(min(column) < _FAR for column in zip(*rows, strict=True))
+            bound = sum(min(row) for row in rows) if reached else _FAR
         else:
             # best[m]: cheapest way to put the first boxes on the targets in the set m.
             best = {0: 0}

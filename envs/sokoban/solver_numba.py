@@ -87,19 +87,18 @@ def _bound(
     if frozen:
         return -1
     if k > EXACT_BOXES:
-        by_box = 0
+        total = 0
         for i in range(k):
             least = _FAR
             for j in range(k):
                 least = min(least, distance[boxes[i], j])
-            by_box += least
-        by_target = 0
+            total += least
         for j in range(k):
             least = _FAR
             for i in range(k):
                 least = min(least, distance[boxes[i], j])
-            by_target += least
-        total = max(by_box, by_target)
+            if least >= _FAR:
+                return -1
         return total if total < _FAR else -1
     full = (1 << k) - 1
     for used in range(1, full + 1):

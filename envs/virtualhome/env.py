@@ -113,13 +113,14 @@ class VirtualHomeConfig:
     def _check_interface(self) -> None:
         """Refuse options of the other interface."""
         unity = self.interface == "unity"
-        urls = (self.unity_urls,) if isinstance(self.unity_urls, str) else tuple(self.unity_urls)
-        if not urls or len({*urls}) < len(urls) or not all(isinstance(u, str) for u in urls):
+        urls = (self.unity_urls,) if isinstance(self.unity_urls, str) else self.unity_urls
+        several = isinstance(urls, (tuple, list)) and all(isinstance(url, str) for url in urls)
+        if not several or not urls or len({*urls}) < len(urls):
             raise ConfigError(
                 f"unity_urls={self.unity_urls!r}: expected one address for each simulator, e.g. "
                 '("http://127.0.0.1:8080", "http://127.0.0.1:8081").'
             )
-        object.__setattr__(self, "unity_urls", urls)
+        object.__setattr__(self, "unity_urls", tuple(urls))
         ours = ("data", "profile", "house_seed", "world_without")
         settings = ("unity_urls", "unity_timeout", "unity_script_timeout", "unity_retries")
         theirs = ("observation", *settings)

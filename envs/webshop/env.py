@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 from creditrl.envs.base import Engine, EnvParts, TextEnv
-from creditrl.envs.options import require_folder, require_integers, require_official
+from creditrl.envs.options import require_flag, require_folder, require_integers, require_official
 from creditrl.envs.tasks import SPLITS, TaskSet
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.envs.webshop.builtin import GOAL_KINDS, BuiltinGoals, builtin_shop
@@ -108,8 +108,9 @@ class WebShopConfig:
         else:
             require_one_of("split", self.split, SPLITS)
         require_folder(self.data_dir)
-        if not isinstance(self.show_attrs, bool):
-            raise ConfigError(f"show_attrs={self.show_attrs!r}: expected True or False.")
+        require_flag(self, "show_attrs")
+        if not isinstance(self.title_model, str):
+            raise ConfigError(f"title_model={self.title_model!r}: expected a spaCy model's name.")
         require_integers(self, {"num_products": 1}, optional=True)
         require_integers(self, {"max_turns": 1, **dict.fromkeys(_SEEDS_AND_COUNTS, 0)})
         sides = self.viewport

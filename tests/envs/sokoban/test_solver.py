@@ -141,6 +141,17 @@ def test_more_boxes_than_the_exact_matching_takes_are_solved_optimally_too():
         assert solve(level, engine="numba") == found
 
 
+def test_boxes_on_targets_do_not_hide_a_shorter_solution_of_many_boxes():
+    # A bound by targets would fall by more than 1 in a push here, and A* end with 15 moves.
+    level = parse_level("##########\n#@       #\n# $$$****#\n#        #\n# ...    #\n##########")
+    found = solve(level, engine="python")
+    # By hand: each of three boxes goes down two cells, of which the second is a target.
+    assert replay(level, found.moves) == (True, 6)
+    assert len(found.moves) == 13
+    if solver._has_numba():
+        assert solve(level, engine="numba") == found
+
+
 def test_a_limit_that_is_reached_is_unknown_and_never_unsolvable():
     # No other test's level: what is known of one needs no search.
     level = parse_level("\n".join(reversed(FOUR_BOXES.splitlines())))
