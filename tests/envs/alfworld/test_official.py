@@ -8,13 +8,14 @@ import os
 import pickle
 import shlex
 import shutil
-import tarfile
 import warnings
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import gymnasium as gym
 import pytest
-from alfworld_files import HOUSEHOLD, game, trajectory, write_trial
+from alfworld_files import HOUSEHOLD, game, trajectory, unpack_sample, write_trial
 from env_helpers import refusal
 
 from creditrl.cli import run
@@ -52,10 +53,7 @@ def folder_of(home: Path, number: int) -> Path:
 # The real sample.
 @pytest.fixture(scope="module")
 def unpacked(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("official")
-    with tarfile.open(test_data / "alfworld" / "json_2.1.1_sample.tar.xz") as sample:
-        sample.extractall(home, filter="data")
-    return home
+    return unpack_sample(test_data, tmp_path_factory.mktemp("official"))
 
 
 def as_upstream_collects(folder: Path) -> set[str]:
@@ -196,15 +194,6 @@ def test_both_wordings_are_recognised_and_can_be_overruled(tmp_path):
     assert own[0].data.key != old[0].data.key and own[1].data.key == old[1].data.key
 
 
-def test_a_real_game_of_the_old_wording_is_recognised(unpacked: Path, tmp_path: Path) -> None:
-    source = next((unpacked / "json_2.1.1" / "valid_seen").glob("*/*/game.tw-pddl"))
-    old = source.read_text().replace("move {o} to {r}", "put {o} in/on {r}")
-    (tmp_path / "game.tw-pddl").write_text(old)
-    assert GameFile.of(source).load().flavour == "0.4"
-    assert GameFile.of(tmp_path / "game.tw-pddl").load().flavour == "0.3"
-    assert GameFile.of(source, flavour="0.3").load().flavour == "0.3"
-
-
 def test_annotations_are_chosen_modulo_their_number(home: Path) -> None:
     def goals(annotation: int | None) -> list[str]:
         tasks = OfficialGames("train", data_dir=home, annotation=annotation)
@@ -218,12 +207,8 @@ def test_annotations_are_chosen_modulo_their_number(home: Path) -> None:
         "Person 1: put mug 2 away",
     ]
     assert goals(None) == ["put a mug in cabinet"] * 3
-
-
-def test_without_annotations_the_template_speaks(tmp_path: Path) -> None:
-    write_trial(tmp_path, f"train/{MUG}-1/trial_T1", game(), {"task_type": TASK_TYPES[0]})
-    tasks = OfficialGames("train", data_dir=tmp_path, annotation=0)
-    assert tasks[0].goal == "put a mug in cabinet"
+    write_trial(home, f"train/{MUG}-3/trial_T3", game(), {"task_type": TASK_TYPES[0]})
+    assert goals(0)[-1] == "put a mug in cabinet"  # nobody told it in other words
 
 
 def test_only_one_full_stop_belongs_to_the_template(tmp_path: Path) -> None:
@@ -291,26 +276,22 @@ def test_who_names_a_part_of_the_games_is_told_their_folder(home, part, capsys):
 
 # Damage.
 
+TRAJECTORY = "traj_data.json"
 DAMAGES = {
-    "cut game": ("game.tw-pddl", json.dumps(game())[:-9], r"damaged JSON \("),
-    "game of bytes": ("game.tw-pddl", b"\xff\xfe\x00", r"damaged JSON \("),
-    "game of nothing": ("game.tw-pddl", b"", r"damaged JSON \("),
-    "list": ("game.tw-pddl", b"[]", "holds list, expected a JSON object"),
-    "game of brackets": ("game.tw-pddl", b"[" * 100_000, r"damaged JSON \("),
-    "no problem": (
-        "game.tw-pddl",
-        json.dumps(game(pddl_problem=None)),
-        "no text under the key 'pddl_problem'",
-    ),
-    "no grammar": ("game.tw-pddl", json.dumps(game(grammar=7)), "under the key 'grammar'"),
-    "no task": ("game.tw-pddl", json.dumps(game(grammar="{}")), "no line that begins with 'Your"),
+    "cut game": (FILE, json.dumps(game())[:-9], r"damaged JSON \("),
+    "game of bytes": (FILE, b"\xff\xfe\x00", r"damaged JSON \("),
+    "list": (FILE, b"[]", "holds list, expected a JSON object"),
+    "game of brackets": (FILE, b"[" * 100_000, r"damaged JSON \("),
+    "no problem": (FILE, json.dumps(game(pddl_problem=None)), "no text under the key 'pddl_prob"),
+    "no grammar": (FILE, json.dumps(game(grammar=7)), "under the key 'grammar'"),
+    "no task": (FILE, json.dumps(game(grammar="{}")), "no line that begins with 'Your"),
     "no wording": (
-        "game.tw-pddl",
+        FILE,
         json.dumps(game(flavour="drop {o}")),
         r"expected 'move \{o\} to \{r\}' or 'put \{o\} in/on \{r\}'",
     ),
-    "cut trajectory": ("traj_data.json", '{"task_type": "pick', r"damaged JSON \("),
-    "no type": ("traj_data.json", b"{}", "no text under the key 'task_type'"),
+    "cut trajectory": (TRAJECTORY, '{"task_type": "pick', r"damaged JSON \("),
+    "no type": (TRAJECTORY, b"{}", "no text under the key 'task_type'"),
 }
 
 
@@ -319,6 +300,7 @@ def test_a_damaged_file_keeps_its_place_and_is_named_when_it_is_used(home: Path,
     file, content, says = DAMAGES[damage]
     sound = OfficialGames("train", data_dir=home)
     path = folder_of(home, 10) / file
+    before = path.read_bytes()
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.warns(UserWarning, match=rf"1 of 3 games of .* are damaged .*{file}: .*{says}"):
         tasks = OfficialGames("train", data_dir=home)
@@ -328,115 +310,92 @@ def test_a_damaged_file_keeps_its_place_and_is_named_when_it_is_used(home: Path,
     assert tasks[1].data.key != sound[1].data.key
     assert [task.index for task in tasks.damaged] == [1]
     assert survey(home) == ({"train": 3}, [folder_of(home, 10)])
-    for task in (tasks[1], tasks.find(sound[1].id)):
-        with pytest.raises(DataError, match=says) as caught:
-            task.data.load()
-        (line,) = str(caught.value).splitlines()
-        assert line.startswith(f"{path}: ")
+    with pytest.raises(DataError, match=says) as caught:
+        tasks.find(sound[1].id).data.load()
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"{path}: ")
     if damage != "no wording":
         assert f"`creditrl data get alfworld --folder {home}`" in line
+    path.write_bytes(before)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert OfficialGames("train", data_dir=home).damaged == []
 
 
-def test_an_unknown_predicate_is_named_when_the_game_is_begun(home: Path) -> None:
-    path = folder_of(home, 10) / "game.tw-pddl"
-    path.write_text(json.dumps(game(problem=HOUSEHOLD.replace("(openable", "(opnable"))))
-    tasks = OfficialGames("train", data_dir=home)
-    with pytest.raises(
-        DataError, match="unknown predicate 'opnable'.*Did you mean 'openable'"
-    ) as e:
-        tasks[1].data.load()
-    assert str(e.value).startswith(f"{path}: ")
-
-
-def test_a_household_that_cannot_be_played_names_its_file(home: Path) -> None:
-    path = folder_of(home, 10) / "game.tw-pddl"
-    path.write_text(json.dumps(game(problem=HOUSEHOLD.replace("(atLocation agent1 loc_0)", ""))))
-    with pytest.raises(DataError, match="agent is at 0 locations") as caught:
+@pytest.mark.parametrize(
+    ("lost", "put", "says"),
+    [
+        ("(openable", "(opnable", "unknown predicate 'opnable'.*Did you mean 'openable'"),
+        ("(atLocation agent1 loc_0)", "", "agent is at 0 locations"),
+    ],
+)
+def test_a_household_that_cannot_be_played_names_its_file(home: Path, lost, put, says) -> None:
+    path = folder_of(home, 10) / FILE
+    path.write_text(json.dumps(game(problem=HOUSEHOLD.replace(lost, put))))
+    with pytest.raises(DataError, match=f"^{path}: .*{says}"):
         OfficialGames("train", data_dir=home)[1].data.load()
-    assert str(caught.value).startswith(f"{path}: ")
 
 
 def test_a_game_that_changed_after_it_was_listed_is_refused(home: Path) -> None:
     task = OfficialGames("train", data_dir=home)[0]
-    path = folder_of(home, 1) / "game.tw-pddl"
+    path = folder_of(home, 1) / FILE
     path.write_text(json.dumps(game(problem=HOUSEHOLD.replace("toy", "new"))))
     with pytest.raises(DataError, match="changed since the games were listed"):
         task.data.load()
-    assert OfficialGames("train", data_dir=home)[0].data.load().goal == task_goal(task)
+    again = OfficialGames("train", data_dir=home)[0]
+    first = again.data.load()
     path.unlink()
     with pytest.raises(DataError, match="cannot be read"):
         task.data.load()
-
-
-def task_goal(task: object) -> object:
-    from creditrl.envs.alfworld.problem import Goal
-
-    return Goal("pick_and_place_simple", "mug", "cabinet")
+    # What was parsed no longer needs its file.
+    assert again.data.load().start == first.start
 
 
 # The index.
-class Reader:
-    """Counts the files that are read."""
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many files of each trial were read."""
+    numbers: Counter[str] = Counter()
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.read: list[str] = []
-        for name in ("read_game_file", "read_json"):
-            monkeypatch.setattr(listing, name, self._counting(getattr(listing, name)))
-
-    def _counting(self, function):
-        def counted(path):
-            self.read.append(f"{Path(path).parent.name}/{Path(path).name}")
-            return function(path)
+    def counting(real: Callable[[Path], object]) -> Callable[[Path], object]:
+        def counted(path: Path) -> object:
+            numbers[Path(path).parent.name] += 1
+            return real(path)
 
         return counted
 
-    def since(self) -> list[str]:
-        read, self.read = sorted(self.read), []
-        return read
+    for name in ("read_game_file", "read_json"):
+        monkeypatch.setattr(listing, name, counting(getattr(listing, name)))
+    return numbers
 
 
-def both(number: int) -> list[str]:
-    return [f"trial_T{number}/game.tw-pddl", f"trial_T{number}/traj_data.json"]
-
-
-def test_only_what_changed_is_read_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = Reader(monkeypatch)
+def test_only_what_changed_is_read_again(home: Path, read: Counter[str]) -> None:
     first = list(OfficialGames("train", data_dir=home))
-    assert reader.since() == [*both(1), *both(10), *both(2)]
-    assert list(OfficialGames("train", data_dir=home)) == first
-    assert reader.since() == []
+    assert read == {f"trial_T{number}": 2 for number in (1, 10, 2)}
+    read.clear()
+    assert list(OfficialGames("train", data_dir=home)) == first and not read
     # Another content of the same size: the time tells.
-    path = folder_of(home, 2) / "game.tw-pddl"
+    path = folder_of(home, 2) / FILE
     path.write_text(path.read_text().replace("a mug", "1 mug"))
     os.utime(path, ns=(1, 1))
     assert [task.goal for task in OfficialGames("train", data_dir=home)][1:] == [
         "put a mug in cabinet",
         "put 1 mug in cabinet",
     ]
-    assert reader.since() == both(2)
+    assert read == {"trial_T2": 2}
     shutil.rmtree(folder_of(home, 1))
     write_trial(home, f"train/{MUG}-3/trial_T3", game(), trajectory())
     assert [task.id[-3:] for task in OfficialGames("train", data_dir=home)] == ["T10", "_T2", "_T3"]
-    assert reader.since() == both(3)
-    (folder_of(home, 10) / "traj_data.json").unlink()
-    assert len(OfficialGames("train", data_dir=home)) == 2
-    assert reader.since() == []
+    assert read == {"trial_T2": 2, "trial_T3": 2}
+    (folder_of(home, 10) / TRAJECTORY).unlink()
+    assert len(OfficialGames("train", data_dir=home)) == 2 and read.total() == 4
+    # Another folder has an index of its own.
+    write_trial(home / "other", f"train/{MUG}-2/trial_T2", game(goal="put it"), trajectory())
+    assert [task.goal for task in OfficialGames("train", data_dir=home / "other")] == ["put it"]
 
 
-def test_a_game_that_was_mended_is_sound_again(home: Path) -> None:
-    path = folder_of(home, 10) / "game.tw-pddl"
-    sound = path.read_bytes()
-    path.write_bytes(sound[:-5])
-    with pytest.warns(UserWarning, match="1 of 3 games"):
-        OfficialGames("train", data_dir=home)
-    path.write_bytes(sound)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert OfficialGames("train", data_dir=home).damaged == []
-
-
-@pytest.mark.parametrize("damage", [b"", b"garbage", "cut", "other version"])
-def test_an_index_that_cannot_be_used_is_made_anew(home, monkeypatch, damage):
+@pytest.mark.parametrize("damage", [b"garbage", "cut", "other version"])
+def test_an_index_that_cannot_be_used_is_made_anew(home, monkeypatch, read, damage):
     first = list(OfficialGames("train", data_dir=home))
     (index,) = (cache_home() / "alfworld" / "listings").iterdir()
     sound = index.read_bytes()
@@ -444,16 +403,9 @@ def test_an_index_that_cannot_be_used_is_made_anew(home, monkeypatch, damage):
         monkeypatch.setattr("creditrl.envs.alfworld.cache.FORMAT", "another")
     else:
         index.write_bytes(sound[:99] if isinstance(damage, str) else damage)
-    reader = Reader(monkeypatch)
+    read.clear()
     assert list(OfficialGames("train", data_dir=home)) == first
-    assert len(reader.since()) == 6
-
-
-def test_the_index_of_another_folder_is_not_used(home, tmp_path_factory):
-    assert len(OfficialGames("train", data_dir=home)) == 3
-    other = tmp_path_factory.mktemp("other")
-    write_trial(other, f"train/{MUG}-1/trial_T1", game(goal="put it away"), trajectory())
-    assert [task.goal for task in OfficialGames("train", data_dir=other)] == ["put it away"]
+    assert read.total() == 6
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(home: Path, monkeypatch: pytest.MonkeyPatch):
@@ -482,15 +434,8 @@ def test_tasks_and_task_sets_travel_to_other_processes(home):
     assert hash(copy[1].data) == hash(tasks[1].data)
 
 
-def test_a_parsed_game_no_longer_needs_its_file(home: Path) -> None:
-    task = OfficialGames("train", data_dir=home)[0]
-    first = task.data.load()
-    shutil.rmtree(home / "json_2.1.1")
-    assert task.data.load().start == first.start
-
-
 # Game files and TextWorld.
-def test_textworld_is_told_the_sentence_of_the_task(home):
+def test_textworld_is_told_the_sentence_of_the_task_in_the_wording_of_the_file(home):
     task = OfficialGames("train", data_dir=home, annotation=0)[1]
     data = task.data.textworld_data()
     assert '"rhs": "Your task is to: Person 0: put mug 10 away."' in data["grammar"]
@@ -498,9 +443,5 @@ def test_textworld_is_told_the_sentence_of_the_task(home):
     # The file itself is as it was.
     raw = json.loads((folder_of(home, 10) / "game.tw-pddl").read_text())
     assert raw == game() and OfficialGames("train", data_dir=home)[1].data.textworld_data() == raw
-
-
-def test_textworld_speaks_only_the_wording_of_the_file(home: Path) -> None:
-    task = OfficialGames("train", data_dir=home, flavour="0.3")[0]
     with pytest.raises(ConfigError, match=r"made with the wording 0\.4"):
-        task.data.textworld_data()
+        OfficialGames("train", data_dir=home, flavour="0.3")[0].data.textworld_data()

@@ -11,14 +11,11 @@ import pytest
 from alfworld_files import real_game, real_rows
 from households import after, kitchen_game
 
-from creditrl.envs.alfworld.builtin import GeneratedGame
 from creditrl.envs.alfworld.game import NOTHING, Game, State, bits, compile_game
-from creditrl.envs.alfworld.generate import HouseholdConfig
 from creditrl.envs.alfworld.planner import plan, plan_commands
 from creditrl.envs.alfworld.problem import TASK_TYPES, Goal, Problem
 from creditrl.envs.alfworld.rules import Kind, Move, apply, choices, goal_status, is_in_reach
 
-SMALL = HouseholdConfig(size="small")
 PLACE, LOOK, CLEAN, HEAT, COOL, TWO = TASK_TYPES
 
 
@@ -53,84 +50,68 @@ def wander(game: Game, moves: int, dice: random.Random) -> State:
 # ------------------------------------------------------------------------- worked by hand
 
 
-def planned(game: Game, state: State | None = None) -> str:
-    """Return the plan from a state, or from the start, as text."""
-    return "; ".join(plan_commands(game, state or game.start) or ())
+def planned(game: Game, state: State) -> str:
+    return "; ".join(plan_commands(game, state) or ())
 
 
 FETCH = "go to countertop 1; take apple 1 from countertop 1; "
 PUT = "go to drawer 2; open drawer 2; move apple 1 to drawer 2"
 
 
-def test_an_object_that_lies_open_is_fetched_and_put() -> None:
-    # The other apple is in a closed fridge, one command further.
-    assert planned(apple(PLACE)) == FETCH + PUT
+TO_DRAWER_1 = "go to drawer 1; open drawer 1"
+MUG = "go to countertop 1; take mug 1 from countertop 1; go to sidetable 1"
 
 
 @pytest.mark.parametrize(
-    ("kind", "treat"),
+    ("kind", "before", "expected"),
     [
-        (CLEAN, "go to sinkbasin 1; clean apple 1 with sinkbasin 1; "),
-        (HEAT, "go to microwave 1; heat apple 1 with microwave 1; "),
+        # The other apple is in a closed fridge, one command further.
+        (PLACE, "", FETCH + PUT),
+        # Treating takes a walk and opens no door.
+        (CLEAN, "", f"{FETCH}go to sinkbasin 1; clean apple 1 with sinkbasin 1; {PUT}"),
+        (HEAT, "", f"{FETCH}go to microwave 1; heat apple 1 with microwave 1; {PUT}"),
+        # With the fridge open before the agent, apple 2 is cooled where it is.
+        (
+            COOL,
+            "go to fridge 1; open fridge 1",
+            "take apple 2 from fridge 1; cool apple 2 with fridge 1; "
+            "go to drawer 2; open drawer 2; move apple 2 to drawer 2",
+        ),
+        # Two objects share one open drawer.
+        (
+            TWO,
+            TO_DRAWER_1,
+            f"{FETCH}go to drawer 1; move apple 1 to drawer 1; go to fridge 1; open fridge 1; "
+            "take apple 2 from fridge 1; go to drawer 1; move apple 2 to drawer 1",
+        ),
+        # A pair is completed where it was begun.
+        (
+            TWO,
+            f"go to fridge 1; open fridge 1; take apple 2 from fridge 1; {TO_DRAWER_1}; "
+            "move apple 2 to drawer 1; close drawer 1; open drawer 2",
+            f"{FETCH}{TO_DRAWER_1}; move apple 1 to drawer 1",
+        ),
+        # Knives fit everywhere but into the microwave, where the agent stands: so it is left where
+        # the apple is taken, without a detour.
+        (
+            PLACE,
+            "go to countertop 1; take knife 1 from countertop 1; go to microwave 1",
+            "go to countertop 1; move knife 1 to countertop 1; take apple 1 from countertop 1; "
+            + PUT,
+        ),
+        # What was switched counts as on, however often it was switched.
+        (LOOK, "", f"{MUG}; use desklamp 1"),
+        (LOOK, "go to sidetable 1; use desklamp 1; use desklamp 1", MUG),
     ],
 )
-def test_treating_takes_a_walk_and_opens_no_door(kind: str, treat: str) -> None:
-    assert planned(apple(kind)) == FETCH + treat + PUT
-
-
-def test_an_object_in_the_fridge_is_cooled_where_it_is() -> None:
-    # Go, open, take, cool, go, open, put for apple 2; for apple 1 a walk more and a door less.
-    # With the fridge open before the agent, apple 2 saves two commands.
-    game = apple(COOL)
-    assert len(plan_commands(game, game.start) or ()) == 7
-    assert planned(game, after(game, "go to fridge 1; open fridge 1")) == (
-        "take apple 2 from fridge 1; cool apple 2 with fridge 1; "
-        "go to drawer 2; open drawer 2; move apple 2 to drawer 2"
-    )
-
-
-def test_two_objects_share_one_open_drawer() -> None:
-    game = apple(TWO)
-    assert planned(game, after(game, "go to drawer 1; open drawer 1")) == (
-        f"{FETCH}go to drawer 1; move apple 1 to drawer 1; go to fridge 1; open fridge 1; "
-        "take apple 2 from fridge 1; go to drawer 1; move apple 2 to drawer 1"
-    )
-
-
-def test_a_half_placed_pair_is_completed_where_it_was_begun() -> None:
-    game = apple(TWO)
-    state = after(
-        game,
-        "go to fridge 1; open fridge 1; take apple 2 from fridge 1; go to drawer 1; open drawer 1; "
-        "move apple 2 to drawer 1; close drawer 1; open drawer 2",
-    )
-    assert planned(game, state) == (
-        f"{FETCH}go to drawer 1; open drawer 1; move apple 1 to drawer 1"
-    )
-
-
-def test_hands_are_cleared_on_the_way() -> None:
-    # Knives fit everywhere but into the microwave, where the agent stands: so it is left where
-    # the apple is taken, without a detour.
-    game = apple(PLACE)
-    state = after(game, "go to countertop 1; take knife 1 from countertop 1; go to microwave 1")
-    assert planned(game, state) == (
-        "go to countertop 1; move knife 1 to countertop 1; take apple 1 from countertop 1; " + PUT
-    )
-
-
-def test_an_object_is_looked_at_under_a_lamp_that_is_switched_once() -> None:
-    game = kitchen_game(Goal(LOOK, "mug", lamp="desklamp"))
-    fetch = "go to countertop 1; take mug 1 from countertop 1; go to sidetable 1"
-    assert planned(game) == f"{fetch}; use desklamp 1"
-    # What was switched counts as on, however often it was switched.
-    twice = after(game, "go to sidetable 1; use desklamp 1; use desklamp 1")
-    assert planned(game, twice) == fetch
+def test_plans_of_the_kitchen_by_hand(kind: str, before: str, expected: str) -> None:
+    game = apple(kind) if kind != LOOK else kitchen_game(Goal(LOOK, "mug", lamp="desklamp"))
+    assert planned(game, after(game, before)) == expected
 
 
 def test_a_goal_that_is_reached_needs_nothing_and_one_out_of_reach_has_no_plan() -> None:
     game = apple(PLACE)
-    assert plan(game, after(game, planned(game))) == []
+    assert plan(game, after(game, planned(game, game.start))) == []
     for goal in (Goal(PLACE, "sofa", "drawer"), Goal(LOOK, "mug", lamp="floorlamp")):
         game = kitchen_game(goal)
         assert plan(game, game.start) is plan_commands(game, game.start) is None
@@ -252,7 +233,7 @@ def test_no_plan_is_shorter_and_none_is_missed(kind: str) -> None:
         game = household(kind, dice)
         unsolved = [(state, least) for state, least in all_distances(game) if least != 0]
         dice.shuffle(unsolved)
-        for state, least in unsolved[:200]:
+        for state, least in unsolved[:150]:
             moves = plan(game, state)
             assert (None if moves is None else len(moves)) == least
             if moves is not None:
@@ -280,20 +261,6 @@ def wins_within(game: Game, state: State, commands: int) -> bool:
                 known.add(then)
                 level.append(then)
     return False
-
-
-@pytest.mark.parametrize("kind", range(len(TASK_TYPES)))
-def test_no_plan_is_shorter_in_a_builtin_household(kind: int) -> None:
-    dice = random.Random(kind)
-    lengths = []
-    while len(lengths) < 8:
-        game = GeneratedGame(SMALL, "train", kind + 6 * dice.randrange(100)).load()
-        state = wander(game, dice.randrange(40), dice)
-        length = follow(game, state)
-        if 2 <= length <= 5:
-            assert not wins_within(game, state, length - 1)
-            lengths.append(length)
-    assert max(lengths) == 5
 
 
 # ------------------------------------------------------------------------------ real games
