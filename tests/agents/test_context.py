@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from creditrl.agents.transformers import TransformersAgent
 from creditrl.envs.prompt import PromptForm
 from creditrl.errors import ConfigError
 from creditrl.trainers.batch import build_rows
-from creditrl.types import Reply, Trajectory
+from creditrl.types import Reply, Trajectory, Turn
 
 NEW = 6
 
@@ -27,7 +28,7 @@ def test_oldest_turns_leave_a_growing_conversation(chat_tokenizer, model_maker):
     positions = 1150
     model = model_maker(vocabulary=len(chat_tokenizer), positions=positions)
     form = get_form("react")
-    found = played(model, chat_tokenizer, form, ToyVectorEnv(4, max_turns=14))
+    found = played(model, chat_tokenizer, form, ToyVectorEnv(2, max_turns=11))
     for trajectory in found:
         assert not trajectory.error
         turns = trajectory.turns
@@ -70,25 +71,19 @@ def test_tokens_of_the_oldest_turn_leave_by_hand():
 
 
 def test_a_history_gets_shorter(chat_tokenizer, model_maker):
-    form = get_form("tags")
-    long = played(
-        model_maker(vocabulary=len(chat_tokenizer), positions=4096),
-        chat_tokenizer,
-        form,
-        ToyVectorEnv(2, max_turns=8),
-    )
-    most = max(len(turn.prompt_ids) for t in long for turn in t.turns)
-    least = max(len(t.turns[0].prompt_ids) for t in long)
+    def turns_of(positions: int) -> list[list[Turn]]:
+        model = model_maker(vocabulary=len(chat_tokenizer), positions=positions)
+        found = played(model, chat_tokenizer, get_form("tags"), ToyVectorEnv(2, max_turns=4))
+        assert not any(trajectory.error for trajectory in found)
+        return [trajectory.turns for trajectory in found]
+
+    long = turns_of(4096)
+    most = max(len(turn.prompt_ids) for turns in long for turn in turns)
+    least = max(len(turns[0].prompt_ids) for turns in long)
     positions = (most + least) // 2 + NEW
-    short = played(
-        model_maker(vocabulary=len(chat_tokenizer), positions=positions),
-        chat_tokenizer,
-        form,
-        ToyVectorEnv(2, max_turns=8),
-    )
-    assert max(len(turn.prompt_ids) for t in short for turn in t.turns) + NEW <= positions
-    assert any(turn.forgotten for t in short for turn in t.turns)
-    assert not any(t.error for t in short)
+    short = [turn for turns in turns_of(positions) for turn in turns]
+    assert max(len(turn.prompt_ids) for turn in short) + NEW <= positions
+    assert any(turn.forgotten for turn in short)
 
 
 class ChattyEngine(ToyEngine):
@@ -98,15 +93,13 @@ class ChattyEngine(ToyEngine):
         view = super().view(index_K)
         for k, i in enumerate(index_K.tolist()):
             if self.cell[i] == 1 and i == 0:
-                view.text_K[k] = "left right " * 4000
+                view.text_K[k] = "left right " * 400
         return view
 
 
 class ChattyEnv(ToyEnv):
     @classmethod
     def build(cls, config: Any, num_envs: int) -> Any:
-        from dataclasses import replace
-
         return replace(super().build(config, num_envs), engine=ChattyEngine(num_envs, config))
 
 
@@ -124,14 +117,14 @@ def test_what_cannot_be_read_ends_its_own_episode(chat_tokenizer, model_maker):
 
     model = model_maker(vocabulary=len(chat_tokenizer), positions=1150)
     agent = Walker(model, chat_tokenizer, max_new_tokens=NEW)
-    venv = ChattyVectorEnv(3, max_turns=9)
+    venv = ChattyVectorEnv(2, max_turns=4)
     for seed in range(20):  # until copy 0 begins in cell 0
         venv.reset(seed=seed)
         if int(venv._info["cell"][0]) == 0:
             break
     found = run_episodes(venv, agent, get_form("react"), seed=seed)
     assert "tokens more than the model reads" in found[0].error
-    assert not found[1].error and not found[2].error and found[1].turns
+    assert not found[1].error and found[1].turns
     with pytest.raises(ConfigError, match="Use a prompt form with a history window"):
         run_episodes(
             ToyVectorEnv(1),

@@ -21,12 +21,6 @@ from creditrl.envs.alfworld.problem import TASK_TYPES
 ENV_ID = "CreditRL/ALFWorld-v0"
 
 
-@pytest.fixture
-def official(test_data: Path, tmp_path: Path) -> Path:
-    """60 games of the release in its own layout."""
-    return unpack_sample(test_data, tmp_path)
-
-
 class Lair(Kitchen):
     """The kitchen, where nothing takes a knife once it is taken up."""
 
@@ -71,15 +65,9 @@ def test_types_of_tasks_can_be_chosen(kind: str) -> None:
     assert {env.reset(seed=seed)[1]["task_type"] for seed in range(4)} == {kind}
 
 
-def test_the_old_flavour_speaks_its_own_words():
-    env = gym.make(ENV_ID, flavour="0.3", size="small")
-    _, info = env.reset(seed=0)
-    go = next(command for command in info["admissible_actions"] if command.startswith("go to "))
-    assert env.step(go)[0].startswith("You arrive at loc ")
-    assert "help" not in info["admissible_actions"]
+def test_an_annotator_names_the_task_in_his_own_words(test_data: Path, tmp_path: Path) -> None:
+    official = unpack_sample(test_data, tmp_path)
 
-
-def test_an_annotator_names_the_task_in_his_own_words(official: Path) -> None:
     def goal(**options: Any) -> tuple[str, str]:
         env = gym.make(ENV_ID, data="official", data_dir=official, **options)
         text, info = env.reset(options={"task": 0})

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import fields, replace
+from functools import cache
+from itertools import product
 
 import pytest
 
 from creditrl.envs.alfworld.catalogue import SIZES, Size, catalogue
 from creditrl.envs.alfworld.furnish import furnish
-from creditrl.envs.alfworld.game import Game, compile_game, display_names
+from creditrl.envs.alfworld.game import Game, compile_game
 from creditrl.envs.alfworld.generate import (
     ROOMS_PER_KIND,
-    FloorPlan,
     Household,
     HouseholdConfig,
     floor_plan,
@@ -38,8 +39,11 @@ TREATED_AT = {
 }
 
 
+one = cache(household)
+
+
 def made(config: HouseholdConfig, count: int, split: str = "train") -> list[Household]:
-    return [household(config, split, i) for i in range(count)]
+    return [one(config, split, i) for i in range(count)]
 
 
 # The tables.
@@ -53,17 +57,12 @@ def test_the_tables_name_only_what_they_know():
         assert all(weight > 0 for weight in (*thing.rooms.values(), *thing.homes.values()))
     for piece in FURNITURE.values():
         assert set(piece.stands_at) <= set(FURNITURE) - {piece.name}
-    for room in ROOMS.values():
-        for size in SIZES:
-            assert set(room.furniture[size]) <= set(FURNITURE)
-
-
-def test_every_thing_can_lie_about_and_every_furniture_is_used():
     for kind, room in ROOMS.items():
         for size in SIZES:
-            for thing in THINGS.values():
+            assert set(room.furniture[size]) <= set(FURNITURE)
+            for thing in THINGS.values():  # which can lie about somewhere
                 if kind in thing.rooms:
-                    assert thing.homes.keys() & room.furniture[size].keys(), (thing.name, kind)
+                    assert thing.homes.keys() & room.furniture[size].keys(), thing.name
     used = {name for room in ROOMS.values() for some in room.furniture.values() for name in some}
     assert used == set(FURNITURE)
 
@@ -104,7 +103,13 @@ def test_no_goal_is_reached_or_half_reached_at_the_start(size: Size):
             attribute, treats = TREATED_AT[home.goal_type]
             assert getattr(thing, attribute)
             assert treats in home.room.classes and home.place != treats
-        game = compile_game(to_problem(home, "x"), home.text, "0.4")
+        if home.goal_type == "pick_two_obj_and_place":
+            assert not FURNITURE[home.place].holds_one
+        problem = to_problem(home, "x")
+        assert not problem.facts.keys() & {"isclean", "ishot", "iscool", "istoggled", "holds"}
+        (_, start) = problem.facts["atlocation"][0]
+        assert start not in {location for _, location in problem.facts["receptacleatlocation"]}
+        game = compile_game(problem, home.text, "0.4")
         assert goal_status(game, game.start)[0] == 0
 
 
@@ -123,12 +128,6 @@ def test_things_lie_where_they_may():
             count == 1 or any((home.object, r) == pair for pair in home.things)
             for r, count in singles.items()
         )
-
-
-def test_nobody_puts_two_things_on_what_holds_one():
-    homes = [household(HouseholdConfig(), "train", i) for i in range(5, 1200, 6)]
-    assert {home.goal_type for home in homes} == {"pick_two_obj_and_place"}
-    assert not any(FURNITURE[home.place].holds_one for home in homes)
 
 
 def test_spares_are_the_most_objects_beyond_those_needed():
@@ -152,12 +151,6 @@ def test_closed_is_the_share_of_closed_doors():
         assert low <= 1 - opened / doors <= high
 
 
-def test_another_seed_gives_other_rooms_and_households():
-    one, other = made(HouseholdConfig(), 30), made(HouseholdConfig(seed=1), 30)
-    rooms = [{home.room.signature for home in homes} for homes in (one, other)]
-    assert not rooms[0] & rooms[1]
-
-
 # Rooms and splits.
 
 
@@ -176,12 +169,14 @@ def test_rooms_of_valid_unseen_are_not_trained_on(size: Size):
     assert not seen & unseen
 
 
-def test_every_setting_keeps_the_same_rooms_unseen():
-    for size in SIZES:
-        for seed in (0, 3):
-            config = HouseholdConfig(size=size, seed=seed, spares=1, closed=0.5)
-            for split in SPLITS:
-                assert {split_of(home) for home in made(config, 30, split)} == {split}
+def test_every_setting_keeps_the_same_rooms_unseen_and_each_seed_has_its_own():
+    rooms = {}
+    for size, seed in product(SIZES, (0, 3)):
+        config = HouseholdConfig(size=size, seed=seed, spares=1, closed=0.5)
+        for split in SPLITS:
+            assert {split_of(home) for home in made(config, 12, split)} == {split}
+        rooms[size, seed] = {home.room.signature for home in made(config, 12)}
+    assert all(not rooms[size, 0] & rooms[size, 3] for size in ("medium", "large"))
 
 
 def test_splits_share_no_household():
@@ -218,12 +213,6 @@ def test_households_that_look_alike_have_one_key():
     assert household_key(replace(home, opened=opened)) != household_key(home)
 
 
-def test_some_things_share_a_place():
-    rooms = [home.room for home in made(HouseholdConfig(), 300)]
-    shared = [len(room.spots) - len(set(room.spots)) for room in rooms]
-    assert 0.05 < sum(shared) / sum(len(room.spots) for room in rooms) < 0.3
-
-
 # Ids and facts.
 
 
@@ -239,20 +228,6 @@ def test_ids_are_written_as_alfred_writes_them():
         assert len({*names, *problem.locations}) == len(names) + len(problem.locations)
 
 
-def test_names_count_each_class_from_one():
-    home = next(h for h in made(HouseholdConfig(), 60) if "SinkBasin" in h.room.classes)
-    problem = to_problem(home, "x")
-    shown = display_names((*problem.receptacles, *problem.objects))
-    expected = Counter(name.lower() for name in home.room.classes)
-    expected += Counter(name.lower() for name, _ in home.things)
-    assert sorted(shown.values()) == sorted(
-        f"{kind} {number}" for kind, count in expected.items() for number in range(1, count + 1)
-    )
-    sink = problem.receptacles[home.room.classes.index("SinkBasin")]
-    assert sink.startswith("sink_bar_") and sink.endswith("_bar_sinkbasin")
-    assert shown[sink].startswith("sinkbasin ")
-
-
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_a_furnished_room_is_the_game_of_the_households_facts(size: Size, flavour: Flavour):
@@ -266,76 +241,7 @@ def test_a_furnished_room_is_the_game_of_the_households_facts(size: Size, flavou
         assert anywhere(game) == anywhere(expected)
 
 
-def test_facts_say_what_the_household_is():
-    home = household(HouseholdConfig(closed=0.5), "train", 2)
-    problem = to_problem(home, "some_name")
-    facts = problem.facts
-    assert problem.name == "some_name"
-    assert problem.goal.type == "pick_clean_then_place_in_recep"
-    assert (problem.goal.object, problem.goal.receptacle) == (
-        home.object.lower(),
-        home.place.lower(),
-    )
-    (_, start) = facts["atlocation"][0]
-    assert start not in {location for _, location in facts["receptacleatlocation"]}
-    assert len(facts["inreceptacle"]) == len(facts["objectatlocation"]) == len(home.things)
-    at = dict(facts["receptacleatlocation"])
-    assert {(o, at[r]) for o, r in facts["inreceptacle"]} == set(facts["objectatlocation"])
-    assert set(facts["opened"]) < set(facts["openable"])
-    kinds = {kind for _, kind in facts["receptacletype"]}
-    assert {rtype for rtype, _ in facts["cancontain"]} <= kinds
-    assert not facts.keys() & {"isclean", "ishot", "iscool", "istoggled", "holds"}
-
-
 # How hard a household is.
-
-
-def room(classes: list[str], spots: list[int]) -> FloorPlan:
-    return FloorPlan("kitchen", 1, tuple(classes), tuple(spots), (), (), ("a", "b"))
-
-
-def home(kind: str, thing: str, place: str, floor: FloorPlan, *things: tuple[str, int]):
-    return Household(floor, kind, thing, place, "", tuple(things), frozenset())
-
-
-def test_plan_length_counts_walks_doors_and_deeds():
-    floor = room(["CounterTop", "Fridge", "SinkBasin", "Cabinet", "Cabinet"], [0, 1, 2, 3, 3])
-    simple = "pick_and_place_simple"
-    # Go, take, go, open, put.
-    assert plan_length(home(simple, "Mug", "Cabinet", floor, ("Mug", 0))) == 5
-    # Go, open, take, go, put: the nearer of two does not matter, the open one does.
-    apples = [("Apple", 1), ("Apple", 2)]
-    assert plan_length(home(simple, "Apple", "CounterTop", floor, apples[0])) == 5
-    assert plan_length(home(simple, "Apple", "CounterTop", floor, *apples)) == 4
-    # Go, take, clean on the spot, go, put.
-    clean = "pick_clean_then_place_in_recep"
-    assert plan_length(home(clean, "Apple", "CounterTop", floor, apples[1])) == 5
-    # Go, take, go, cool through the closed door, go, put.
-    cool = "pick_cool_then_place_in_recep"
-    assert plan_length(home(cool, "Apple", "CounterTop", floor, apples[1])) == 6
-
-
-def test_plan_length_of_two_objects_uses_what_is_at_hand():
-    floor = room(["CounterTop", "Cabinet", "Cabinet", "Shelf"], [0, 1, 1, 2])
-    two = "pick_two_obj_and_place"
-    # Go, take, go, put, twice.
-    apart = home(two, "Cup", "Shelf", floor, ("Cup", 0), ("Cup", 0))
-    assert plan_length(apart) == 8
-    # One lies beside the goal's drawer. The far one first: go, take, go, open, put; then open the
-    # cabinet beside, take, put without a step.
-    floor = room(["CounterTop", "Cabinet", "Drawer"], [0, 1, 1])
-    beside = home(two, "Spoon", "Drawer", floor, ("Spoon", 0), ("Spoon", 1))
-    assert plan_length(beside) == 8
-
-
-def test_plan_length_of_looking_ends_at_the_lamp():
-    floor = room(["Desk", "Bed", "Drawer"], [0, 1, 0])
-    look = "look_at_obj_in_light"
-    lamp = ("DeskLamp", 0)
-    # Go, take, go, use; go, open, take, use in the drawer of the desk.
-    assert plan_length(home(look, "Pen", "DeskLamp", floor, lamp, ("Pen", 1))) == 4
-    assert plan_length(home(look, "Pen", "DeskLamp", floor, lamp, ("Pen", 2))) == 4
-    assert plan_length(home(look, "Pen", "DeskLamp", floor, lamp, ("Pen", 0))) == 3
 
 
 def test_the_planner_wins_and_needs_as_many_actions_as_the_tasks_say():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter, deque
 from functools import lru_cache
 from pathlib import Path
@@ -291,10 +292,12 @@ def test_official_games_are_won_from_the_start_and_from_all_but_dead_ends(test_d
 
 
 @pytest.mark.slow
-def test_dead_ends_of_official_games_are_as_many_as_the_readme_says(test_data: Path) -> None:
+def test_dead_ends_of_official_games_are_as_many_as_the_page_says(test_data: Path) -> None:
     found: Counter[str] = Counter()
     games = 0
     for row in real_rows(test_data):
+        if not re.search("(PaperTowelRoll|TeddyBear)_bar", row["pddl"]):
+            continue  # of other things, the test above has a sample
         game = real_game(row)
         fits = 0
         for holders, place in zip(game.holders, game.location_of, strict=True):

@@ -9,7 +9,7 @@ import pytest
 from households import facts_of, kind
 
 import creditrl  # noqa: F401 - registers the environments
-from creditrl.agents.prompts import FORMS, Ask, get_form, words_for
+from creditrl.agents.prompts import Ask, words_for
 from creditrl.envs.alfworld.game import compile_game
 from creditrl.envs.alfworld.problem import FLAVOURS, GameSource, Goal, Problem
 from creditrl.envs.alfworld.prompt import ALFWORLD
@@ -113,24 +113,15 @@ def test_commands_fit_the_templates_but_for_those_that_no_task_needs(flavour):
         for template in ALFWORLD[flavour].actions
     ]
     env = gym.make(ALFWORLD_ID, flavour=flavour)
-    env.action_space.seed(0)
-    without = set()
-    used = set()
+    actions = set()
     for seed in range(12):
         _, info = env.reset(seed=seed)
-        over = False
-        while not over:
-            actions = info["admissible_actions"]
-            for action in actions:
-                fits = [t for t in templates if t.fullmatch(action)]
-                used.update(fits)
-                if not fits:
-                    without.add(action.split()[0])
-            choice = actions[int(env.unwrapped.np_random.integers(len(actions)))]
-            _, _, terminated, truncated, info = env.step(choice)
-            over = terminated or truncated
+        for _ in range(20):
+            actions.update(info["admissible_actions"])
+            info = env.step(env.unwrapped.np_random.choice(info["admissible_actions"]))[4]
+    without = {a.split()[0] for a in actions if not any(t.fullmatch(a) for t in templates)}
     assert without <= {"look", "inventory", "examine", "help", "slice"}
-    assert len(used) >= 6
+    assert sum(any(map(t.fullmatch, actions)) for t in templates) >= 6
 
 
 # -- the worked example -----------------------------------------------------------------------
@@ -162,6 +153,8 @@ TASK = "Your task is to: put a cup in diningtable."
 INTRO = f"-= Welcome to TextWorld, ALFRED! =-\n\n{SCENE}\n\n{TASK}"
 ACTIONS = ("go to cabinet 2", "open cabinet 2", "take cup 1 from cabinet 2")
 ARRIVAL = {"0.4": "You arrive at cabinet 2. ", "0.3": "You arrive at loc 4. "}
+PLAIN_ARRIVAL = {**ARRIVAL, "0.3": ""}  # numbers of locations are left out
+PUT = {"0.4": "move {} to {}", "0.3": "put {} in/on {}"}
 
 INSTRUCTIONS = """\
 You are an agent that carries out tasks in a household. You get a task and then, turn by turn, \
@@ -197,18 +190,11 @@ change the plan when an action had no effect.
 3. Break the task into precise steps, and know which step the next action serves."""
 
 
-@pytest.mark.parametrize(
-    ("flavour", "put", "arrival"),
-    [("0.4", "move {obj} to {recep}", ARRIVAL["0.4"]), ("0.3", "put {obj} in/on {recep}", "")],
-)
-def test_the_react_conversation(flavour, put, arrival):
-    env = gym.make(ALFWORLD_ID)
-    env = History(
-        ReActAction(env, form="react"),
-        form="react",
-        output="messages",
-        form_options={"one_shot": False},
-    )
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_the_react_conversation(flavour):
+    put, arrival = PUT[flavour].format("{obj}", "{recep}"), PLAIN_ARRIVAL[flavour]
+    options = {"form": "react", "output": "messages", "form_options": {"one_shot": False}}
+    env = History(ReActAction(gym.make(ALFWORLD_ID), form="react"), **options)
     replies = [f"Thought: step {i}\nAction: {action}" for i, action in enumerate(ACTIONS, 1)]
     first, second, _, fourth = play(env, flavour, replies)
     said = [
@@ -234,11 +220,8 @@ def test_the_react_conversation(flavour, put, arrival):
     assert [(m["role"], m["content"]) for m in fourth] == said
 
 
-@pytest.mark.parametrize(
-    ("flavour", "put"),
-    [("0.4", "move plate 1 to cabinet 2"), ("0.3", "put plate 1 in/on cabinet 2")],
-)
-def test_one_shot_puts_the_example_before_the_task(flavour, put):
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_one_shot_puts_the_example_before_the_task(flavour):
     env = gym.make(ALFWORLD_ID)
     (first,) = play(History(ReActAction(env), form="react", output="messages"), flavour, [])
     said = [(m["role"], m["content"]) for m in first]
@@ -247,27 +230,25 @@ def test_one_shot_puts_the_example_before_the_task(flavour, put):
         "user",
         f"Here is an example.\n{SCENE}\nYour task is to: put a clean plate in cabinet.",
     )
-    arrive = "You arrive at countertop 1. " if flavour == "0.4" else ""
+    arrive = PLAIN_ARRIVAL[flavour].replace("cabinet 2", "countertop 1")
     assert said[4] == (
         "user",
         f"Observation: {arrive}On the countertop 1, you see a bread 1, a knife 1, and a "
         "saltshaker 1.",
     )
-    assert said[-2][1].endswith(f"\nAction: {put}")
+    assert said[-2][1].endswith(f"\nAction: {PUT[flavour].format('plate 1', 'cabinet 2')}")
     assert said[-1] == ("user", f"That was an example. Now it is your turn.\n{SCENE}\n{TASK}")
     assert "Welcome" not in str(said) and "loc" not in str(said)
 
 
-@pytest.mark.parametrize(
-    ("flavour", "arrival"), [("0.4", "You arrive at cabinet 2. "), ("0.3", "")]
-)
-def test_the_dialogue_of_a_small_policy(flavour, arrival):
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_the_dialogue_of_a_small_policy(flavour):
     env = History(gym.make(ALFWORLD_ID), form="dialogue", output="messages")
     *_, third = play(env, flavour, ACTIONS[:2])
     assert [m["content"] for m in third] == [
         f"{SCENE}\n{TASK}",
         "go to cabinet 2",
-        f"{arrival}The cabinet 2 is closed.",
+        f"{PLAIN_ARRIVAL[flavour]}The cabinet 2 is closed.",
         "open cabinet 2",
         "You open the cabinet 2. The cabinet 2 is open. In it, you see a cup 1.",
     ]
@@ -285,10 +266,9 @@ GO = "'go to {}'\n 'go to cabinet 3'\n 'go to countertop 1'\n 'go to diningtable
 'go to sinkbasin 1'\n 'inventory'\n 'look'"
 
 
-@pytest.mark.parametrize(
-    ("flavour", "put"), [("0.4", "move cup 1 to cabinet 2"), ("0.3", "put cup 1 in/on cabinet 2")]
-)
-def test_the_tags_prompts(flavour, put):
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_the_tags_prompts(flavour):
+    put = PUT[flavour].format("cup 1", "cabinet 2")
     env = History(ReActAction(gym.make(ALFWORLD_ID), form="tags"), form="tags")
     replies = [f"<think>so</think><action>{action}</action>" for action in ACTIONS]
     first, second, _, fourth = play(env, flavour, replies)
@@ -324,21 +304,3 @@ def test_the_tags_prompts(flavour, put):
         "The admissible actions are: ['close cabinet 2'\n 'examine cabinet 2'\n 'examine cup 1'"
         f"\n {GO.format('cabinet 1')}\n '{put}']. {CLOSING}"
     )
-
-
-# -- wrappers ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("flavour", FLAVOURS)
-@pytest.mark.parametrize("form", sorted(FORMS))
-def test_every_admissible_action_is_read_back_and_done(form, flavour):
-    env = ReActAction(gym.make(ALFWORLD_ID, flavour=flavour), form=form)
-    written = get_form(form)
-    _, info = env.reset(seed=5)
-    for _ in range(30):
-        actions = info["admissible_actions"]
-        action = actions[int(env.unwrapped.np_random.integers(len(actions)))]
-        *_, info = env.step(written.reply(action, "so"))
-        assert info["parse_ok"] and info["grounded"] and info["action"] == action
-        if info["success"]:
-            break
