@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from toy_env import TOY, ToyEnv, ToyVectorEnv
@@ -95,26 +94,17 @@ def test_the_window_of_the_tags_form_can_be_set(turns: int | str | None, count: 
     assert f"Action {5 - count}: '{SCRIPT[4 - count]}'" in shown
 
 
-def test_a_conversation_can_have_a_window_as_well():
-    env = History(ReActAction(ToyEnv()), form="react", turns=2, output="messages")
+@pytest.mark.parametrize("turns", [2, 0])
+def test_a_conversation_can_have_a_window_as_well(turns: int):
+    env = History(ReActAction(ToyEnv()), form="react", turns=turns, output="messages")
     head, _ = env.reset(seed=0, options={"task": 5})
     for k in range(4):
         said, *_ = env.step(f"Thought: {k}\nAction: look")
     assert said[: len(head)] == head
-    assert [m["content"][:10] for m in said[len(head) :] if m["role"] == "assistant"] == [
-        "Thought: 2",
-        "Thought: 3",
-    ]
-    assert said[-1]["role"] == "user"
-
-
-def test_a_conversation_without_a_window_shows_the_last_question():
-    env = History(ToyEnv(), form="react", turns=0, output="messages")
-    head, _ = env.reset(seed=0, options={"task": 5})
-    env.step("look")
-    said, *_ = env.step("say hi")
-    assert said[: len(head)] == head and len(said) == len(head) + 2
-    assert said[-2] == {"role": "assistant", "content": "say hi"} and "hi" in said[-1]["content"]
+    replies = [m["content"] for m in said[len(head) :] if m["role"] == "assistant"]
+    # The last question is shown in any case.
+    expected = [f"Thought: {k}\nAction: look" for k in range(4 - max(turns, 1), 4)]
+    assert replies == expected and said[-1]["role"] == "user"
 
 
 def test_messages_are_json_and_members_of_their_space():
@@ -185,17 +175,11 @@ def test_a_form_object_and_options_of_forms_are_taken():
     for action in SCRIPT[:3]:
         shown, *_ = env.step(action)
     assert shown.count("[Observation ") == 1
+    asked = [Message("system", "be brief"), Message("user", "go")]
+    free = History(ToyEnv(), form=lambda ask: asked, output="messages")
+    assert [m["role"] for m in free.reset(seed=0)[0]] == ["system", "user"]
     listed = History(ToyEnv(), form="react", form_options={"list_actions": True})
     assert "Admissible actions: left, right" in listed.reset(seed=0, options={"task": 5})[0]
-
-
-def test_a_function_may_return_messages():
-    env = History(
-        ToyEnv(),
-        form=lambda ask: [Message("system", "be brief"), Message("user", "go")],
-        output="messages",
-    )
-    assert [m["role"] for m in env.reset(seed=0)[0]] == ["system", "user"]
 
 
 @pytest.mark.parametrize(
@@ -212,8 +196,3 @@ def test_a_function_may_return_messages():
 def test_wrong_settings_are_named(options: dict, says: str):
     with pytest.raises(ConfigError, match=says):
         History(ToyEnv(), **options)
-
-
-def test_any_environment_of_text_can_have_a_prompt():
-    env = History(gym.make(TOY), form="plain")
-    assert env.reset(seed=0)[0] == ToyEnv().reset(seed=0)[0]

@@ -21,20 +21,14 @@ def test_the_hash_is_63_bits_of_blake2b():
     assert np.int64(hash_state(b"\xff")) >= 0
 
 
-def test_the_number_is_the_hash_of_the_state_key():
-    env = StateHash(ToyEnv(max_turns=100))
-    _, info = env.reset(seed=0, options={"task": 5})
-    for action in ("look", "right", "left", "fly", "say hallo"):
-        assert info["state_hash"] == hash_state(env.unwrapped.state_key())
-        info = env.step(action)[4]
-
-
 def test_the_sources_differ_in_what_they_tell_apart():
     def numbers(source: str) -> list[int]:
         env = StateHash(ToyEnv(), source=source)
         found = []
         for task in (4, 5):  # corridors of different length
             _, info = env.reset(seed=3, options={"task": task})
+            if source == "state":
+                assert info["state_hash"] == hash_state(env.unwrapped.state_key())
             found.append(info["state_hash"])
             found.append(env.step("say hallo")[4]["state_hash"])
         return found
