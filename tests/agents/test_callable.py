@@ -35,6 +35,7 @@ def test_a_function_is_told_the_observation_and_what_can_be_done():
 
     assert CallableAgent(act).act([prompt(turn=3)]) == [Reply("right")]
     ((observation, info),) = told
+    assert CallableAgent(lambda seen: seen.upper()).act([prompt()]) == [Reply("SEEN")]
     assert observation == "seen"
     assert info == {
         "goal": "Go.",
@@ -46,13 +47,7 @@ def test_a_function_is_told_the_observation_and_what_can_be_done():
     }
 
 
-def test_a_function_of_the_observation_alone_will_do():
-    assert CallableAgent(lambda seen: seen.upper()).act([prompt()]) == [Reply("SEEN")]
-
-
-@pytest.mark.parametrize(
-    "arguments", ["", ", observation", ", observation, info", ", *seen", ", observation=None"]
-)
+@pytest.mark.parametrize("arguments", ["", ", observation, info", ", *seen", ", observation=None"])
 def test_a_reset_is_told_as_much_as_it_takes(tmp_path, arguments):
     place = write(
         tmp_path,
@@ -97,25 +92,37 @@ def test_what_a_function_raises_ends_its_own_episode_alone():
     assert odd.error == "mine returned an int: expected the action, a str"
 
 
-def test_threads_call_at_once_and_no_more_than_allowed():
-    at_work, most = [0], [0]
-    lock = threading.Lock()
+def test_calls_are_at_work_at_once_and_no_more_than_allowed():
+    at_work, most, lock = 0, 0, threading.Lock()
 
-    def act(observation, info):
+    def works(change):
+        nonlocal at_work, most
         with lock:
-            at_work[0] += 1
-            most[0] = max(most[0], at_work[0])
+            at_work += change
+            most = max(most, at_work)
+
+    def in_threads(observation, info):
+        works(1)
         time.sleep(0.05)
-        with lock:
-            at_work[0] -= 1
+        works(-1)
         return str(info["turn"])
 
-    said = CallableAgent(act, concurrency=3).act([prompt(i, turn=i) for i in range(7)])
-    assert [reply.text for reply in said] == [str(i) for i in range(7)]
-    assert most[0] == 3
+    async def awaited(observation, info):
+        works(1)
+        await asyncio.sleep(0.02)
+        works(-1)
+        return str(info["turn"])
+
+    for act, options, allowed in ((in_threads, {"concurrency": 3}, 3), (awaited, {}, 16)):
+        most = 0
+        said = CallableAgent(act, **options).act(
+            [prompt(i, turn=i) for i in range(2 * allowed + 1)]
+        )
+        assert [reply.text for reply in said] == [str(i) for i in range(2 * allowed + 1)]
+        assert (at_work, most) == (0, allowed)
 
 
-def test_a_call_that_hangs_ends_its_episode_and_blocks_nobody():
+def test_a_call_that_hangs_or_breaks_ends_its_episode_and_blocks_nobody():
     stop = threading.Event()
 
     def act(observation, info):
@@ -123,13 +130,22 @@ def test_a_call_that_hangs_ends_its_episode_and_blocks_nobody():
             stop.wait(20)
         return "left"
 
+    async def awaited(observation, info):
+        if observation in ("exit", "cancel"):
+            raise SystemExit(3) if observation == "exit" else asyncio.CancelledError
+        await asyncio.sleep(9 if observation == "hang" else 0)
+        return "left"
+
     try:
         agent = CallableAgent(act, concurrency=1, timeout=0.2)
-        said = agent.act([prompt(observation="hang"), prompt(1), prompt(2, observation="hang")])
+        said = agent.act([prompt(observation="hang"), prompt(1)])
     finally:
         stop.set()
-    assert [reply.text for reply in said] == ["", "left", ""]
-    assert said[0].error == said[2].error == "no action within 0.2 s"
+    assert (said[0].error, said[1]) == ("no action within 0.2 s", Reply("left"))
+    asked = [prompt(i, observation=o) for i, o in enumerate(("exit", "hang", "cancel", "go"))]
+    said = CallableAgent(awaited, timeout=0.2).act(asked)
+    assert "SystemExit: 3" in said[0].error and "CancelledError" in said[2].error
+    assert said[1].error == "no action within 0.2 s" and said[3] == Reply("left")
 
 
 def test_files_modules_and_batched_agents_are_found(tmp_path, monkeypatch):
@@ -177,46 +193,10 @@ def test_what_is_no_agent_is_one_clear_line(tmp_path, code, name, says):
     with pytest.raises((ConfigError, UnknownNameError)) as caught:
         import_agent(f"{write(tmp_path, code)}:{name}")
     assert says in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_a_missing_file_and_a_missing_name_say_so(tmp_path):
     with pytest.raises(ConfigError, match="there is no file nowhere.py"):
         import_agent("nowhere.py:act")
     with pytest.raises(ConfigError, match="expected module:function or file.py:function"):
         import_agent("nowhere.py:")
-
-
-def test_coroutine_functions_are_awaited_at_once_and_no_more_than_allowed():
-    at_work, most = 0, 0
-
-    async def act(observation, info):
-        nonlocal at_work, most
-        at_work += 1
-        most = max(most, at_work)
-        await asyncio.sleep(0.02)
-        at_work -= 1
-        return str(info["turn"])
-
-    said = CallableAgent(act).act([prompt(i, turn=i) for i in range(40)])
-    assert [reply.text for reply in said] == [str(i) for i in range(40)] and most == 16
-    most = 0
-    CallableAgent(act, concurrency=3).act([prompt(i) for i in range(7)])
-    assert (at_work, most) == (0, 3)
-
-
-def test_what_a_coroutine_raises_or_waits_too_long_for_ends_its_own_episode_alone():
-    async def act(observation, info):
-        if observation == "exit":
-            raise SystemExit(3)
-        if observation == "cancel":
-            raise asyncio.CancelledError
-        await asyncio.sleep(9 if observation == "hang" else 0)
-        return "left"
-
-    asked = [prompt(i, observation=o) for i, o in enumerate(("exit", "hang", "cancel", "go"))]
-    said = CallableAgent(act, timeout=0.2).act(asked)
-    assert "SystemExit: 3" in said[0].error and "CancelledError" in said[2].error
-    assert said[1].error == "no action within 0.2 s" and said[3] == Reply("left")
 
 
 def test_objects_with_coroutines_keep_their_loop_over_turns_and_are_reset():
@@ -235,37 +215,36 @@ def test_objects_with_coroutines_keep_their_loop_over_turns_and_are_reset():
         assert agent.act([prompt(1, turn=1)])[0].text == "['seen', 0, 1]"
 
 
+def first(observation, info=None):
+    return info["admissible_actions"][0]
+
+
+async def awaited_first(observation, info):
+    return first(observation, info)
+
+
+class Object:
+    name = "one for all"
+
+    def act(self, observation, info=None):
+        return first(observation, info)
+
+
+class Awaited:
+    async def act(self, observation, info):
+        return first(observation, info)
+
+
+class Batched:
+    name = "mine"
+
+    async def act(self, prompts):
+        return [Reply(p.admissible_actions[0]) for p in prompts]
+
+
 def test_evaluate_takes_functions_classes_and_batched_agents_awaited_or_not():
-    async def act(observation, info):
-        return info["admissible_actions"][0]
-
-    class Mine:
-        async def act(self, observation, info):
-            return info["admissible_actions"][0]
-
-    class Batched:
-        name = "mine"
-
-        async def act(self, prompts):
-            return [Reply(p.admissible_actions[0]) for p in prompts]
-
-    class Named:
-        name = "one for all"
-
-        def act(self, observation, info):
-            return info["admissible_actions"][0]
-
-    class Default:
-        name = "info has a default"
-
-        def act(self, observation, info=None):
-            return info["admissible_actions"][0]
-
-    def plain(observation, info):
-        return info["admissible_actions"][0]
-
-    agents = (act, Mine, Batched(), plain, Named(), Default, Default())
-    found = [evaluate("VisualSokoban", a, episodes=3) for a in agents]
+    agents = (awaited_first, Awaited, Batched(), first, Object(), Object)
+    found = [evaluate("VisualSokoban", agent, episodes=3) for agent in agents]
     assert len({result.episodes for result in found}) == 1
     assert found[0].overall.grounding.value == 1.0 and found[0].failed == 0
     assert found[0].reports["spent"]["turns"] == sum(e.turns for e in found[0].episodes)
@@ -293,17 +272,12 @@ def test_an_event_loop_does_not_wait_for_itself():
     work = asyncio.sleep(0)
 
     async def waits():
-        background.run(work)
+        with pytest.raises(EngineError, match="^The event loop of mine cannot wait for itself"):
+            background.run(work)
+        return "told"
 
     said = []
-
-    def ask():
-        try:
-            background.run(waits())
-        except EngineError as error:
-            said.append(str(error))
-
-    asking = threading.Thread(target=ask, daemon=True)
+    asking = threading.Thread(target=lambda: said.append(background.run(waits())), daemon=True)
     asking.start()
     asking.join(10)
-    assert len(said) == 1 and said[0].startswith("The event loop of mine cannot wait for itself")
+    assert said == ["told"]

@@ -22,7 +22,7 @@ from creditrl.agents import get_form, run_episodes
 from creditrl.agents.base import Agent
 from creditrl.agents.chat import ChatAgent
 from creditrl.agents.outside import png_url
-from creditrl.chat import ChatClient, ChatSettings
+from creditrl.chat import ChatClient, ChatSettings, _retry_after
 from creditrl.chat_cache import ChatCache
 from creditrl.chat_prices import listed_prices
 from creditrl.envs.words import IMAGE_PLACEHOLDER
@@ -48,7 +48,7 @@ def ask_one(client: ChatClient, text: str = "Hello?"):
 # -- what is sent ---------------------------------------------------------------------------------
 
 
-def test_what_is_set_is_sent_and_nothing_else(endpoint):
+def test_what_is_set_is_sent_and_nothing_else(endpoint, monkeypatch):
     ask_one(client(endpoint, temperature=0, top_p=0.9, max_tokens=7, seed=3, extra={"n": 1}))
     assert endpoint.requests == [
         {
@@ -61,8 +61,11 @@ def test_what_is_set_is_sent_and_nothing_else(endpoint):
             "messages": [{"role": "user", "content": "Hello?"}],
         }
     ]
-    ask_one(client(endpoint, temperature=None, stop=("\n",)))
+    # OpenAI's key goes to nobody else, and surrogates do not break a request.
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    ask_one(client(endpoint, temperature=None, stop=("\n",)), "a\ud800b")
     assert endpoint.requests[1].keys() == {"model", "stop", "messages"}
+    assert "authorization" not in endpoint.headers[1] and endpoint.prompts()[1] == "a?b"
 
 
 def test_the_closing_tag_that_ended_an_answer_is_read_with_it(endpoint):
@@ -72,18 +75,6 @@ def test_the_closing_tag_that_ended_an_answer_is_read_with_it(endpoint):
     replies = [agent.act([Prompt("?")])[0] for _ in range(3)]
     assert [r.text for r in replies] == [said + "</action>", said, "up"]
     assert endpoint.requests[0]["stop"] == ["</action>"]
-
-
-def test_the_key_comes_from_the_environment_and_goes_into_the_header(endpoint, monkeypatch):
-    monkeypatch.setenv("MY_KEY", KEY + "\n")
-    ask_one(client(endpoint, api_key_env="MY_KEY"))
-    assert endpoint.headers[0]["authorization"] == f"Bearer {KEY}"
-
-
-def test_openais_key_goes_to_nobody_else(endpoint, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    ask_one(client(endpoint))
-    assert "authorization" not in endpoint.headers[0]
 
 
 def test_a_key_that_is_not_there_is_said_at_once(endpoint, monkeypatch):
@@ -96,7 +87,7 @@ def test_a_key_that_is_not_there_is_said_at_once(endpoint, monkeypatch):
 
 
 def test_the_key_is_in_no_error_log_repr_pickle_or_file(endpoint, monkeypatch, caplog, tmp_path):
-    monkeypatch.setenv("MY_KEY", KEY)
+    monkeypatch.setenv("MY_KEY", KEY + "\n")
     caplog.set_level(logging.DEBUG)
     # A server that repeats the whole request in its error, once where the quotation ends.
     shown = json.dumps({"error": {"message": f"bad key {KEY}"}}).encode()
@@ -137,11 +128,6 @@ def test_settings_out_of_range_are_named(settings):
         ChatSettings("toy", **settings)
 
 
-def test_surrogates_do_not_break_a_request(endpoint):
-    assert ask_one(client(endpoint), "a\ud800b").status == "ok"
-    assert endpoint.prompts() == ["a?b"]
-
-
 # -- answers and counts ---------------------------------------------------------------------------
 
 
@@ -175,18 +161,14 @@ def test_tokens_and_cost_by_hand(endpoint):
 
 
 def test_prices_of_public_endpoints_come_from_litellms_table(tmp_path, monkeypatch):
+    def listed(provider: str, read: float, write: float) -> dict[str, object]:
+        costs = {"input_cost_per_token": read / 1e6, "output_cost_per_token": write / 1e6}
+        return {"litellm_provider": provider, **costs}
+
     table = {
         "sample_spec": {"litellm_provider": "one of ..."},
-        "toy": {
-            "litellm_provider": "openai",
-            "input_cost_per_token": 2e-6,
-            "output_cost_per_token": 8e-6,
-        },
-        "together_ai/org/toy": {
-            "litellm_provider": "together_ai",
-            "input_cost_per_token": 1e-6,
-            "output_cost_per_token": 1e-6,
-        },
+        "toy": listed("openai", 2, 8),
+        "together_ai/org/toy": listed("together_ai", 1, 1),
     }
     package = tmp_path / "litellm"
     package.mkdir()
@@ -210,9 +192,7 @@ def test_an_endpoint_that_names_its_cost_is_believed_and_one_without_counts_is_b
     endpoint.plans = [Plan(usage={"prompt_tokens": 1, "cost": 0.25}), Plan(usage=None)]
     first, second = (ask_one(client(endpoint)) for _ in range(2))
     assert (first.cost, first.tokens, second.cost, second.tokens) == (0.25, 1, 0.0, 0)
-
-
-def test_a_cut_answer_is_not_finished_and_silence_is_an_empty_answer(endpoint):
+    # One that is cut is not finished, and silence is an empty answer.
     endpoint.plans = [Plan("and then", finish_reason="length"), Plan(None)]
     cut, silent = (ask_one(client(endpoint)) for _ in range(2))
     assert (cut.text, cut.finished, silent.text, silent.status) == ("and then", False, "", "ok")
@@ -225,11 +205,8 @@ def test_a_cut_answer_is_not_finished_and_silence_is_an_empty_answer(endpoint):
     ("plan", "cause"),
     [
         (Plan(status=429), "http 429"),
-        (Plan(status=500), "http 500"),
         (Plan(status=503), "http 503"),
         (Plan(cut=40), "connection"),
-        (Plan(cut=0), "connection"),
-        (Plan(body=b'{"choices": [{"mess'), "unreadable"),
         (Plan(body=b"<html>busy</html>"), "unreadable"),
         (Plan(body=b'{"choices": []}'), "unreadable"),
         (Plan(body=b'{"error": {"message": "behind", "code": 502}}'), "in answer"),
@@ -258,27 +235,17 @@ def test_trouble_that_stays_is_an_answer_too(endpoint):
     assert asked.usage.failed == 1
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 307])
-def test_what_no_patience_helps_is_tried_once(endpoint, status):
-    endpoint.answer = lambda body: Plan(status=status)
+QUOTA = b'{"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}'
+
+
+@pytest.mark.parametrize("plan", [Plan(status=400), Plan(status=307), Plan(status=429, body=QUOTA)])
+def test_what_no_patience_helps_is_tried_once(endpoint, plan):
+    endpoint.answer = lambda body: plan
     answer = ask_one(client(endpoint))
     assert (answer.status, answer.attempts, len(endpoint.requests)) == ("error", 1, 1)
 
 
-def test_an_account_without_money_is_not_asked_again(endpoint):
-    body = b'{"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}'
-    endpoint.answer = lambda _: Plan(status=429, body=body)
-    assert ask_one(client(endpoint)).attempts == 1
-
-
-def test_nobody_listens():
-    settings = ChatSettings("toy", base_url="http://127.0.0.1:9/v1", retries=1, backoff=0.01)
-    answer = ask_one(ChatClient(settings))
-    assert (answer.status, answer.attempts) == ("error", 2)
-    assert "the connection failed" in answer.error
-
-
-@pytest.mark.parametrize("plan", [Plan(hang=True), Plan(drip=0.05), Plan(delay=5)])
+@pytest.mark.parametrize("plan", [Plan(hang=True), Plan(drip=0.05)])
 def test_who_does_not_come_to_an_end_is_given_up(endpoint, plan):
     endpoint.answer = lambda body: plan
     answer = ask_one(client(endpoint, timeout=0.3, retries=1))
@@ -295,11 +262,8 @@ def test_waits_double_and_retry_after_is_kept(endpoint):
     endpoint.plans = [Plan(status=429, headers={"Retry-After": "0.4"})]
     assert ask_one(client(endpoint)).attempts == 2
     assert np.diff(endpoint.times)[0] >= 0.4
-    endpoint.times.clear()
-    later = email.utils.formatdate(time.time() + 2, usegmt=True)
-    endpoint.plans = [Plan(status=503, headers={"Retry-After": later})]
-    assert ask_one(client(endpoint)).attempts == 2
-    assert np.diff(endpoint.times)[0] >= 0.5
+    later = email.utils.formatdate(time.time() + 100, usegmt=True)
+    assert 90 < _retry_after({"retry-after": later}) <= 100
 
 
 def test_who_asks_for_too_long_a_wait_has_failed(endpoint):
@@ -355,12 +319,9 @@ def test_at_temperature_0_no_question_is_asked_twice(endpoint):
     assert [a.text for a in again] == [said[2].text, said[0].text]
     assert all(a.cached and a.tokens == 0 for a in again) and len(endpoint.requests) == 2
     assert (other.usage.cached, other.usage.requests) == (2, 0)
-
-
-@pytest.mark.parametrize("changed", [{"max_tokens": 9}, {"seed": 1}, {"extra": {"k": 1}}])
-def test_other_parameters_are_other_questions(endpoint, changed):
-    ask_one(client(endpoint, temperature=0))
-    assert not ask_one(client(endpoint, temperature=0, **changed)).cached
+    # Other parameters are other questions.
+    for changed in ({"max_tokens": 9}, {"seed": 1}, {"extra": {"k": 1}}):
+        assert not ask_one(client(endpoint, temperature=0, **changed), "a").cached
 
 
 def test_draws_differ_and_come_back_in_their_order(endpoint):
@@ -430,15 +391,7 @@ def test_a_line_says_it_all(endpoint):
             ChatSettings.of(line, {})
 
 
-def test_prompts_without_messages_are_one_user_message(endpoint):
-    said = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Go?"})
-    agent(endpoint).act([Prompt("text")])
-    agent(endpoint).act([Prompt("text", messages=said)])
-    assert endpoint.requests[0]["messages"] == [{"role": "user", "content": "text"}]
-    assert endpoint.requests[1]["messages"] == list(said)
-
-
-def test_a_picture_goes_as_png_beside_the_text(endpoint):
+def test_pictures_go_as_png_in_their_places_between_the_words(endpoint):
     image = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
     agent(endpoint).act([Prompt("What is this?", image=image)])
     text, picture = endpoint.requests[0]["messages"][0]["content"]
@@ -447,13 +400,10 @@ def test_a_picture_goes_as_png_beside_the_text(endpoint):
     assert kind == "data:image/png;base64"
     shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
     np.testing.assert_array_equal(shown, image)
-
-
-def test_several_pictures_go_in_their_places_between_the_words(endpoint):
     dark, light = np.zeros((4, 6, 3), dtype=np.uint8), np.full((4, 6, 3), 255, dtype=np.uint8)
     text = f"First {IMAGE_PLACEHOLDER}, then {IMAGE_PLACEHOLDER}"
     agent(endpoint).act([Prompt(text, image=light, earlier_images=(dark,))])
-    parts = endpoint.requests[0]["messages"][0]["content"]
+    parts = endpoint.requests[1]["messages"][0]["content"]
     assert [part.get("text") for part in parts] == ["First ", None, ", then ", None]
     assert [parts[k]["image_url"]["url"] for k in (1, 3)] == [png_url(dark), png_url(light)]
 
@@ -469,6 +419,13 @@ def test_an_episode_in_a_form_that_grows_shows_all_that_was_said(endpoint):
     assert turns > 2 and roles == ["user", "assistant"] * turns + ["user"]
     assert last[3] == {"role": "assistant", "content": "Thought: on.\nAction: right"}
     assert last[4]["content"].startswith("Observation: ")
+    # Prompts without messages are one message of the user.
+    asked = agent(endpoint, temperature=0.4)
+    asked.act([Prompt("text")])
+    assert endpoint.requests[-1]["messages"] == [{"role": "user", "content": "text"}]
+    report = asked.report()
+    assert report["settings"] == {"base_url": endpoint.url, "model": "toy", "temperature": 0.4}
+    assert report["usage"]["requests"] == 1
 
 
 def test_episodes_whose_endpoint_fails_are_invalid_and_the_others_go_on(endpoint):
@@ -488,11 +445,3 @@ def test_episodes_whose_endpoint_fails_are_invalid_and_the_others_go_on(endpoint
     count["n"] = 0
     again = run_episodes(venv, one_by_one, get_form("plain"), seed=0, retries=1)
     assert [t.error for t in again] == ["", "", ""]
-
-
-def test_the_report_names_settings_and_counts(endpoint):
-    asked = agent(endpoint, temperature=0.4)
-    asked.act([Prompt("Hi")])
-    report = asked.report()
-    assert report["settings"] == {"base_url": endpoint.url, "model": "toy", "temperature": 0.4}
-    assert report["usage"]["requests"] == 1
