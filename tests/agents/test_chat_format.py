@@ -30,14 +30,9 @@ def test_a_template_that_drops_turns_serves_single_prompts_only(chat_tokenizer_m
         chat.more([Message("user", "more")], True)
 
 
-def test_without_a_template_a_single_message_is_the_text_itself(word_tokenizer):
-    chat = ChatFormat(word_tokenizer)
-    assert not chat.has_template
-    assert chat.first([Message("user", "#P_XO#")]) == "#P_XO#"
-
-
 def test_without_a_template_a_conversation_has_named_speakers(word_tokenizer):
     chat = ChatFormat(word_tokenizer)
+    assert not chat.has_template and chat.first(TALK[:1]) == "Play the game."
     assert chat.first(TALK) == (
         "User: Play the game.\n\nAssistant: OK\n\nUser: Task: open the box.\n\nAssistant:"
     )

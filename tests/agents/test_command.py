@@ -36,22 +36,17 @@ def prompt(copy=0, turn=0, **more):
 
 
 def test_it_reads_a_line_and_writes_one(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (256, 256, 3), dtype=np.uint8)
     with started(tmp_path, ECHO) as agent:
         agent.begin([4, 9])
-        replies = agent.act([prompt(), prompt(1, turn=2)])
+        replies = agent.act([prompt(), prompt(1, turn=2, image=noise)])
     asked = [json.loads(reply.text) for reply in replies]
     assert [(a["episode"], a["turn"]) for a in asked] == [(4, 0), (9, 2)]
     assert asked[0]["observation"] == "You see a lämp.\nAnd more."
     assert asked[0]["admissible_actions"] == ["look"] and asked[0]["goal"] == "Go."
     assert (replies[0].num_tokens, replies[0].spent_tokens, replies[0].cost) == (3, 3, 0.5)
     assert agent.report() == {"processes": 2}
-
-
-def test_a_picture_larger_than_a_pipe_comes_as_png(tmp_path):
-    noise = np.random.default_rng(0).integers(0, 256, (256, 256, 3), dtype=np.uint8)
-    with started(tmp_path, ECHO) as agent:
-        (reply,) = agent.act([prompt(image=noise)])
-    picture = json.loads(reply.text)["image"]
+    picture = asked[1]["image"]  # larger than a pipe
     assert picture.startswith("data:image/png;base64,") and len(picture) > 1 << 17
 
 
@@ -75,7 +70,6 @@ def test_a_process_that_ends_fails_its_episode_and_is_started_again(tmp_path):
     ("answer", "says"),
     [
         ("hello", 'wrote \'hello\': expected a line such as {"action": "look"}'),
-        ('{"actoin": "look"}', 'wrote \'{"actoin": "look"}\''),
         ('{"action": 3}', "expected a line"),
         ('{"action": "look", "tokens": -1}', "expected a line"),
     ],

@@ -30,26 +30,16 @@ def test_a_draw_becomes_the_token_whose_share_it_falls_into():
     tokens, probabilities = draw([0.0, 0.49, 0.51, 0.79, 0.81, 1 - 2**-52])
     assert tokens == [0, 0, 1, 1, 3, 3]
     assert probabilities == pytest.approx([0.5, 0.5, 0.3, 0.3, 0.2, 0.2])
-
-
-def test_impossible_tokens_are_never_drawn():
-    edges = [0.8 + d for d in (-1e-9, 0.0, 1e-9)]
-    assert 2 not in draw(edges)[0]
-
-
-def test_the_last_possible_token_is_the_end_even_if_others_follow():
-    tail = torch.tensor([[0.7, 0.3, 0.0, 0.0]]).log()
-    assert draw([1 - 2**-52], tail)[0] == [1]
+    # An impossible one has none, at its edges either.
+    assert 2 not in draw([0.8 + d for d in (-1e-9, 0.0, 1e-9)])[0]
+    # The greedy one is the best, with the model's probability.
+    assert draw([0.99], greedy=True) == ([0], pytest.approx([0.5]))
 
 
 def test_temperature_sharpens():
     # p^(1/0.5) = 0.25, 0.09, 0.04; sum 0.38.
     _, probabilities = draw([0.0, 0.8], temperature=0.5)
     assert probabilities == pytest.approx([0.25 / 0.38, 0.09 / 0.38])
-
-
-def test_greedy_takes_the_best_and_reports_the_models_probability():
-    assert draw([0.99], greedy=True) == ([0], pytest.approx([0.5]))
 
 
 def test_nucleus_keeps_the_smallest_sufficient_set():
@@ -72,18 +62,18 @@ def test_blocks_of_a_vocabulary_are_drawn_from_as_one_list(size):
     assert logp.tolist() == pytest.approx(logits.log_softmax(-1)[row, token].tolist(), abs=1e-5)
 
 
-def test_the_last_possible_token_of_many_blocks_is_the_end():
+def test_the_last_possible_token_is_the_end_even_if_others_follow():
     tail = torch.full((1, 1_000), -torch.inf)
     tail[0, [3, 300]] = 0.0
     assert draw([0.0, 0.49, 0.51, 1 - 2**-52], tail)[0] == [3, 3, 300, 300]
+    few = torch.tensor([[0.7, 0.3, 0.0, 0.0]]).log()
+    assert draw([1 - 2**-52], few)[0] == [1]
 
 
 def test_greedy_takes_the_largest_logit_where_shares_round_to_the_same():
     logits = torch.zeros((1, 50_000))
     logits[0, 7] = 1e-8
-    row, draws = torch.zeros(1, dtype=torch.long), torch.zeros(1, dtype=torch.float64)
-    token, _ = choose_tokens(logits, row, draws, **{**PLAIN, "greedy": True})
-    assert token.tolist() == [7]
+    assert draw([0.0], logits, greedy=True)[0] == [7]
 
 
 def test_merging_keeps_the_order_of_first_appearance():

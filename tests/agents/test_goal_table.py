@@ -35,9 +35,8 @@ class Talker:
 
 
 def scored(one: float, two: float) -> str:
-    fair = {d.name: max(d.low, min(d.high, 0)) for d in DIMENSIONS}
-    given = {f"agent_{i + 1}": {**fair, "goal": goal} for i, goal in enumerate((one, two))}
-    pairs = {who: {n: ["so", s] for n, s in scores.items()} for who, scores in given.items()}
+    fair = {d.name: ["so", max(d.low, min(d.high, 0))] for d in DIMENSIONS}
+    pairs = {f"agent_{i}": {**fair, "goal": ["so", goal]} for i, goal in ((1, one), (2, two))}
     return json.dumps({"evaluations": pairs})
 
 
@@ -137,14 +136,6 @@ def test_episodes_that_could_not_be_judged_are_counted_and_in_no_mean(endpoint, 
     assert judge.counts["error"] == 6
 
 
-def test_a_judge_that_comes_back_makes_episodes_valid(endpoint, folder):
-    judge = judged(endpoint)
-    endpoint.plans = [Plan(status=500)] * 2
-    found = goal_table(Talker(), "small-talk", judge=judge, data_dir=folder, retries=1)
-    assert judge.counts == {"error": 2, "ok": 12}
-    assert found.cells["all"]["self-chat"].invalid == 0
-
-
 def test_an_agent_whose_endpoint_fails_is_not_scored(endpoint, folder, tmp_path):
     judge = judged(endpoint)
     gone = ChatAgent("toy", base_url="http://127.0.0.1:9/v1", retries=0)
@@ -180,14 +171,8 @@ def test_a_report_holds_the_table(endpoint, folder, tmp_path, capsys):
 
 def test_rows_are_those_that_were_played(endpoint, folder):
     judge = judged(endpoint)
-    (folder / "environment_profiles.jsonl").write_text(
-        (folder / "environment_profiles.jsonl").read_text().replace(min(HARD_SCENARIOS), "OTHER")
-    )
-    (folder / "env_agent_combo_storages.jsonl").write_text(
-        (folder / "env_agent_combo_storages.jsonl")
-        .read_text()
-        .replace(min(HARD_SCENARIOS), "OTHER")
-    )
+    for path in folder.iterdir():
+        path.write_text(path.read_text().replace(min(HARD_SCENARIOS), "OTHER"))
     found = goal_table(Talker(), "small-talk", judge=judge, data_dir=folder, limit=1)
     assert list(found.cells) == ["all"] and found.cells["all"]["self-chat"].goal.n == 2
     with pytest.raises(ConfigError, match="side=0: the table plays both sides"):
@@ -224,17 +209,12 @@ def test_eval_with_a_model_behind_an_endpoint(endpoint, tmp_path, monkeypatch, c
     report = results["reports"]["agent"]
     assert report["settings"]["temperature"] == 0.4 and report["usage"]["requests"] == 6
     assert "hush" not in text + capsys.readouterr().out
-
-
-def test_eval_says_when_nothing_was_answered(endpoint, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
     endpoint.answer = lambda body: Plan(body=b"no JSON")
-    command = ["eval", "VisualSokoban", "--agent", "chat", "--model", "toy", "--episodes", "2"]
-    url = f"toy@{endpoint.url}?retries=0"
-    command[command.index("toy")] = url
+    command[command.index("toy")] = f"toy@{endpoint.url}?retries=0"
+    del command[command.index("--base-url") : command.index("--temperature")]
     assert run(command) == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("creditrl: All 2 episodes failed, the first: toy at ")
+    assert line.startswith("creditrl: All 3 episodes failed, the first: toy at ")
     assert "no JSON in the answer" in line
 
 

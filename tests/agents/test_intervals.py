@@ -33,16 +33,11 @@ def test_wilson_interval_at_the_ends_is_exact():
     assert every.high == 1.0 and every.low == pytest.approx(1 - 0.277533, abs=1e-6)
 
 
-def test_no_observation_gives_no_number():
-    for e in (wilson_interval(0, 0), mean_interval([])):
+def test_too_few_observations_give_no_number():
+    for e in (wilson_interval(0, 0), mean_interval([]), paired_interval(np.zeros(0))):
         assert e.n == 0 and all(map(math.isnan, (e.value, e.low, e.high)))
-
-
-@given(st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_wilson_interval_holds_the_share_and_stays_within_bounds(case):
-    successes, n = case
-    e = wilson_interval(successes, n)
-    assert 0.0 <= e.low <= e.value <= e.high <= 1.0
+    for e in (mean_interval([0.25]), paired_interval(np.array([0.25]))):
+        assert e.value == 0.25 and math.isnan(e.low) and math.isnan(e.high)
 
 
 def test_mean_interval_by_hand():
@@ -60,6 +55,8 @@ def test_an_interval_ends_where_the_quantity_does():
     assert e.low == pytest.approx(0.975 - 0.079561, abs=1e-6)
     e = mean_interval([0.0, 1.0, 0.0], bounds=(0.0, math.inf))
     assert e.low == 0.0 and e.high > 1.0
+    e = mean_interval([0.1] * 7)
+    assert e.low == e.value == e.high == pytest.approx(0.1)
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=30))
@@ -67,25 +64,6 @@ def test_a_bounded_interval_holds_the_mean_and_is_the_free_one_within_bounds(val
     free, e = mean_interval(values), mean_interval(values, bounds=(0.0, 1.0))
     assert 0.0 <= e.low <= e.value <= e.high <= 1.0
     assert e.value == free.value and (e.low, e.high) == (max(free.low, 0.0), min(free.high, 1.0))
-
-
-@given(
-    st.lists(st.lists(st.floats(-1, 1), min_size=2, max_size=2), min_size=2, max_size=12),
-)
-def test_a_bootstrap_interval_stays_among_the_values(table):
-    e = paired_interval(np.array(table), draws=50)
-    assert np.min(table) - 1e-12 <= e.low <= e.high <= np.max(table) + 1e-12
-    assert -1.0 <= e.low and e.high <= 1.0
-
-
-def test_one_value_has_a_mean_but_no_interval():
-    e = mean_interval([3.0])
-    assert e.value == 3.0 and math.isnan(e.low) and math.isnan(e.high)
-
-
-def test_equal_values_have_an_interval_of_width_zero():
-    e = mean_interval([0.1] * 7)
-    assert e.low == e.value == e.high == pytest.approx(0.1)
 
 
 # Printed in every table of Student's distribution (two-sided 5 %).
@@ -119,19 +97,12 @@ def test_many_paired_tasks_have_the_normal_interval():
 
 def test_seeds_that_disagree_widen_the_interval_and_equal_ones_do_not():
     tasks = np.repeat([1.0, -1.0], 200)
-    one = paired_interval(tasks)
     twice = paired_interval(np.stack([tasks, tasks], axis=1))
-    assert twice.high - twice.low == pytest.approx(one.high - one.low, abs=0.01)
+    assert twice.high - twice.low == pytest.approx(2 * 0.098, abs=0.01)
     # Two seeds apart by 1: their mean is that of (0, 1), whose draws lie at 0 and 1 at 25 % each.
     apart = paired_interval(np.stack([np.zeros(400), np.ones(400)], axis=1))
     assert apart.value == 0.5
     assert (apart.low, apart.high) == pytest.approx((0.0, 1.0))
-
-
-def test_a_paired_interval_needs_two_tasks():
-    assert math.isnan(paired_interval(np.zeros(0)).value)
-    e = paired_interval(np.array([0.25]))
-    assert e.value == 0.25 and math.isnan(e.low) and math.isnan(e.high)
 
 
 def test_holm_by_hand():
@@ -141,11 +112,8 @@ def test_holm_by_hand():
     assert holm([0.04, 0.03]) == pytest.approx((0.06, 0.06))
     assert holm([0.6, 0.9]) == pytest.approx((1.0, 1.0))
     assert holm([]) == ()
-
-
-def test_holm_counts_no_test_where_there_is_none():
-    first, second, third = holm([0.02, math.nan, 0.03])
-    assert (first, third) == pytest.approx((0.04, 0.04)) and math.isnan(second)
+    # One that is not there is not counted.
+    assert holm([0.02, math.nan, 0.03]) == pytest.approx((0.04, math.nan, 0.04), nan_ok=True)
 
 
 def test_bootstrap_p_by_hand():

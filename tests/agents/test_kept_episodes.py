@@ -10,7 +10,6 @@ import pytest
 from walker import Walker
 
 from creditrl.agents import evaluate
-from creditrl.agents.budget import Budget
 from creditrl.agents.journal import EpisodeFiles, Journal
 from creditrl.errors import RunFolderError
 from creditrl.store import TrajectoryStore
@@ -83,21 +82,10 @@ def test_a_failed_episode_is_kept_and_replaced_by_the_one_that_ended(tmp_path: P
     assert list(episodes) == [0, 1, 2, 3, 4, 5] and episodes[2].error == ""
 
 
-def test_a_spent_budget_leaves_what_ended(tmp_path: Path) -> None:
-    play(tmp_path, Walker(), budget=Budget(turns=14))
-    assert list(kept(tmp_path)) == [0, 1, 2]
-    play(tmp_path, Walker())
-    assert list(kept(tmp_path)) == [0, 1, 2, 3, 4, 5]
-
-
 def test_keeping_changes_no_result(tmp_path: Path) -> None:
-    bare = evaluate("WebShop", Walker(), episodes=4, env_options={"max_turns": 3})
-    made = evaluate(
-        "WebShop",
-        Walker(),
-        episodes=4,
-        env_options={"max_turns": 3},
-        files=EpisodeFiles(tmp_path / "j.jsonl", tmp_path / "kept"),
+    bare, made = (
+        evaluate("WebShop", Walker(), episodes=4, env_options={"max_turns": 3}, files=files)
+        for files in (None, EpisodeFiles(tmp_path / "j.jsonl", tmp_path / "kept"))
     )
     assert made.episodes == bare.episodes
 

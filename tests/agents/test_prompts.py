@@ -18,7 +18,7 @@ from creditrl.agents.prompts.react import parse_react
 from creditrl.envs.prompt import parse_tags
 from creditrl.envs.record import Environment
 from creditrl.envs.register import register_environment
-from creditrl.envs.sokoban.level import Level
+from creditrl.envs.sokoban.levels import parse_level
 from creditrl.envs.sokoban.prompt import SOKOBAN
 from creditrl.envs.words import GENERIC, IMAGE_PLACEHOLDER
 from creditrl.errors import ConfigError, UnknownNameError
@@ -27,6 +27,7 @@ from creditrl.types import Task
 SOKOBAN_ID = "CreditRL/VisualSokoban-v0"
 LONG = EnvWords(max_prompt_chars=2_000)
 LOUD, QUIET = EnvWords(role="LOUD"), EnvWords(role="quiet")
+STATED = Ask(observation="A room. Your task is to: heat an egg.", goal="heat an egg")
 ROOM = "######\n#_P__#\n#_X__#\n#__O_#\n#____#\n######"
 
 
@@ -48,23 +49,19 @@ def sokoban(**fields):
 # -- by name ----------------------------------------------------------------------------------
 
 
-def test_forms_are_found_by_name():
-    assert get_form("plain").context == "window"
-    assert get_form("react").context == "full"
-    assert get_form("tags", history_length=3).history_length == 3
-
-
-def test_unknown_names_and_options_are_refused_with_the_nearest():
-    with pytest.raises(UnknownNameError, match="Did you mean 'react'"):
-        get_form("reakt")
-    with pytest.raises(ConfigError, match="Did you mean 'history_length'"):
-        get_form("tags", history_lenght=2)
-    with pytest.raises(ConfigError, match="Known: none"):
-        get_form("plain", history_length=2)
-    with pytest.raises(ConfigError, match="history_length=-1"):
-        get_form("tags", history_length=-1)
-    with pytest.raises(ConfigError, match="observation='picture'"):
-        get_form("tags", observation="picture")
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("reakt", {}, "Did you mean 'react'"),
+        ("tags", {"history_lenght": 2}, "Did you mean 'history_length'"),
+        ("plain", {"history_length": 2}, "Known: none"),
+        ("tags", {"history_length": -1}, "history_length=-1"),
+        ("tags", {"observation": "picture"}, "observation='picture'"),
+    ],
+)
+def test_unknown_names_and_options_are_refused_with_the_nearest(name, options, says):
+    with pytest.raises((ConfigError, UnknownNameError), match=says):
+        get_form(name, **options)
 
 
 @pytest.mark.parametrize("name", sorted(known_forms()))
@@ -88,12 +85,9 @@ def test_a_written_reply_is_read_back(name, thought):
 
 
 def test_plain_shows_the_observation_and_nothing_else():
-    assert get_form("plain").messages(sokoban(turn=3)) == (Message("user", ROOM),)
-
-
-def test_plain_takes_the_reply_as_it_is():
-    assert get_form("plain").parse(" up\n").action == "up"
-    assert not get_form("plain").parse("  ").valid_format
+    form = get_form("plain")
+    assert form.context == "window" and form.messages(sokoban(turn=3)) == (Message("user", ROOM),)
+    assert form.parse(" up\n").action == "up" and not form.parse("  ").valid_format
 
 
 # -- dialogue ---------------------------------------------------------------------------------
@@ -106,16 +100,15 @@ def test_a_dialogue_says_the_task_once_and_then_what_is_new():
         Message("user", f"Your task: Push every box onto a target.\n{ROOM}"),
     )
     assert form.messages(sokoban(turn=1)) == (Message("user", ROOM),)
-    stated = Ask(observation="A room. Your task is to: heat an egg.", goal="heat an egg")
-    assert form.messages(stated) == (Message("user", stated.observation),)
+    assert form.messages(STATED) == (Message("user", STATED.observation),)
 
 
 # -- react ------------------------------------------------------------------------------------
 
 
 def test_react_begins_with_instructions_ok_example_and_task():
-    messages = get_form("react").messages(sokoban())
-    assert [m.role for m in messages[:2]] == ["user", "assistant"]
+    form = get_form("react")
+    messages = form.messages(sokoban())
     assert [m.role for m in messages] == ["user", "assistant"] * (len(messages) // 2) + ["user"]
     head, ok = messages[0].content, messages[1].content
     assert ok == "OK"
@@ -127,18 +120,14 @@ def test_react_begins_with_instructions_ok_example_and_task():
     assert [f"\n{n}. " in head for n in (1, 2, 3, 4)] == [True, True, True, False]
     assert SOKOBAN.invalid_answer in head
     assert messages[-1].content.endswith(f"Push every box onto a target.\n{ROOM}")
-
-
-def test_react_example_is_in_the_form_that_it_asks_for():
-    form = get_form("react")
-    replies = [m.content for m in form.messages(sokoban()) if m.role == "assistant"][1:]
-    assert [form.parse(r).action for r in replies] == [t.action for t in SOKOBAN.example.turns]
-    assert all(form.parse(r).valid_format for r in replies)
-
-
-def test_react_without_example_goes_straight_to_the_task():
+    # The example is in the form that it asks for.
+    replies = [form.parse(m.content) for m in messages[3:] if m.role == "assistant"]
+    assert [r.action for r in replies] == [t.action for t in SOKOBAN.example.turns]
+    assert all(r.valid_format for r in replies)
+    # Without one, it goes straight to the task, and does not repeat a goal that is stated.
     assert len(get_form("react", one_shot=False).messages(sokoban())) == 3
-    assert len(get_form("react").messages(sokoban(env_id="Other/Thing-v3"))) == 3
+    assert len(form.messages(sokoban(env_id="Other/Thing-v3"))) == 3
+    assert form.messages(STATED)[-1].content == STATED.observation
 
 
 def test_react_later_says_only_what_is_new():
@@ -147,11 +136,6 @@ def test_react_later_says_only_what_is_new():
         sokoban(turn=1, admissible_actions=("look", "help"))
     )
     assert listed[0].content.endswith("\nAdmissible actions: look")
-
-
-def test_react_does_not_repeat_a_goal_that_the_observation_states():
-    ask = Ask(observation="A room. Your task is to: heat an egg.", goal="heat an egg")
-    assert get_form("react").messages(ask)[-1].content == ask.observation
 
 
 @pytest.mark.parametrize(
@@ -185,14 +169,13 @@ def test_tags_first_turn_has_no_history():
     assert "6 rows and 6 columns" in message.content
     for tag in ("<think>", "</think>", "<action>", "</action>"):
         assert tag in message.content
-
-
-def test_tags_state_the_task_once_where_the_observation_does():
-    ask = Ask(observation="A room. Your task is to: heat an egg.", goal="heat an egg")
-    (first,) = get_form("tags").messages(ask)
+    # The task is stated once, help is left out and the open action is added.
+    (first,) = get_form("tags").messages(STATED)
     assert first.content.count("heat an egg") == 1
-    (later,) = get_form("tags").messages(Ask(observation="A desk.", goal="heat an egg", turn=1))
+    open_ended = {"admissible_actions": ("look", "help"), "action_hint": "search[<your query>]"}
+    (later,) = get_form("tags").messages(Ask("A desk.", "heat an egg", turn=1, **open_ended))
     assert "Your task is: heat an egg" in later.content
+    assert "['look', 'search[<your query>]']" in later.content
 
 
 def test_tags_show_the_last_turns_with_their_numbers():
@@ -203,14 +186,6 @@ def test_tags_show_the_last_turns_with_their_numbers():
     assert "[Observation 5: 'room 5', Action 5: 'act 5']\n" in message.content
     assert "room 3" not in message.content
     assert "You are at step 6." in message.content
-
-
-def test_tags_leave_out_help_and_add_the_open_action():
-    ask = Ask(
-        observation="o", admissible_actions=("look", "help"), action_hint="search[<your query>]"
-    )
-    (message,) = get_form("tags").messages(ask)
-    assert "['look', 'search[<your query>]']" in message.content
 
 
 def test_tags_drop_the_history_of_a_prompt_that_is_too_long():
@@ -297,31 +272,18 @@ def test_an_environment_may_choose_its_words_by_what_is_asked():
     assert words_for(Ask("ho", env_id="Test/Moody-v3")) is QUIET
 
 
-def level_of(room):
-    rows = room.split("\n")
-    cells = "".join(rows)
-    places = {symbol: [i for i, c in enumerate(cells) if c == symbol] for symbol in "#OXP"}
-    walls = bytes(c == "#" for c in cells)
-    (player,) = places["P"]
-    targets, boxes = tuple(places["O"]), tuple(places["X"])
-    return Level(len(rows), len(rows[0]), walls, targets, boxes, player)
-
-
-def test_the_worked_example_is_a_real_episode():
-    example = SOKOBAN.example
-    data = level_of(example.observation)
-    task = Task("example", "easy", "train", 0, example.goal, data=data)
+def test_the_words_of_sokoban_are_those_of_its_environment():
     env = gym.make(SOKOBAN_ID)
+    text, info = env.reset(seed=0)
+    assert info["goal"] and set(text) - {"\n"} <= set(SOKOBAN.text_legend)
+    assert set(info["admissible_actions"]) <= set(SOKOBAN.actions)
+    # The worked example is a real episode.
+    example = SOKOBAN.example
+    room = parse_level(example.observation.translate(str.maketrans("_PXO", " @$.")))
+    task = Task("example", "easy", "train", 0, example.goal, data=room)
     text, info = env.reset(options={"task": task})
     assert text == example.observation
     for turn in example.turns:
         text, _, terminated, _, info = env.step(turn.action)
         assert info["grounded"] and text == turn.observation
     assert terminated and info["success"]
-
-
-def test_the_legend_names_every_symbol_of_the_environment():
-    env = gym.make(SOKOBAN_ID)
-    text, info = env.reset(seed=0)
-    assert info["goal"] and set(text) - {"\n"} <= set(SOKOBAN.text_legend)
-    assert set(info["admissible_actions"]) <= set(SOKOBAN.actions)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
+from dataclasses import replace
 
+import gymnasium as gym
 import pytest
 from small_runs import make_trajectory
 
@@ -24,14 +27,10 @@ def failed(*turns, final="Nothing happens.", truncated=True):
     )
 
 
-def test_without_memory_it_is_react():
-    form = get_form("reflexion")
-    assert form.messages(ASK) == get_form("react").messages(ASK)
-    assert form.parse("Thought: so.\nAction: open box").action == "open box"
-
-
 def test_what_was_learned_heads_the_same_task_and_no_other():
     form = ReflexionForm(remembered=2)
+    assert form.messages(ASK) == get_form("react").messages(ASK)
+    assert form.parse("Thought: so.\nAction: open box").action == "open box"
     trial = failed(("You see a box.", "Thought: a\nAction: look"))
     for text in ("one", "two  words\n", "three"):
         form.remember(trial, text)
@@ -42,10 +41,10 @@ def test_what_was_learned_heads_the_same_task_and_no_other():
         "Trial 1: two words\nTrial 2: three\n\n"
     )
     assert task.content.endswith("You see a box.")
-    other = Ask("You see a bag.", "Open the box.", env_id="Toy/Corridor-v0")
-    assert form.messages(other) == get_form("react").messages(other)
-    later = Ask("You see a box.", "Open the box.", env_id="Toy/Corridor-v0", turn=1)
-    assert form.messages(later) == get_form("react").messages(later)
+    for other in (replace(ASK, observation="You see a bag."), replace(ASK, turn=1)):
+        assert form.messages(other) == get_form("react").messages(other)
+    with pytest.raises(ConfigError, match="trials=0: expected 1 or more"):
+        get_form("reflexion", trials=0)
 
 
 def test_the_question_tells_the_whole_attempt_and_that_it_failed():
@@ -57,25 +56,12 @@ def test_the_question_tells_the_whole_attempt_and_that_it_failed():
     (asked,) = form.question(trial)
     assert asked.role == "user"
     text = asked.content
-    places = [
-        text.index(part)
-        for part in (
-            "Your task: Open the box.",
-            "Action: look",
-            "Observation: A red box.",
-            "Action: kick box",
-            "Observation: Nothing happens.",
-            "STATUS: FAILED. The turns ran out.",
-        )
-    ]
+    parts = ["Your task: Open the box.", "Action: look", "Observation: A red box."]
+    parts += ["Action: kick box", "Observation: Nothing happens."]
+    places = [text.index(part) for part in (*parts, "STATUS: FAILED. The turns ran out.")]
     assert places == sorted(places) and text.endswith("New plan:")
     form.remember(trial, "do not kick")
     assert "Trial 1: do not kick" in form.question(trial)[0].content
-
-
-def test_numbers_below_one_are_refused():
-    with pytest.raises(ConfigError, match="trials=0: expected 1 or more"):
-        get_form("reflexion", trials=0)
 
 
 class Learner:
@@ -104,8 +90,6 @@ class Learner:
 
 
 def test_an_unsolved_task_is_tried_again_with_what_was_learned():
-    import gymnasium as gym
-
     venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=2, max_turns=9).unwrapped
     _, info = venv.reset(seed=[0, 1], options={"task": [0, 1]})
     plans = venv.expert_plans()
@@ -128,14 +112,8 @@ def test_trials_end_and_a_question_without_an_answer_is_no_failure():
                 return Reply("", error="no answer")
             return Reply("Thought: so.\nAction: sing")
 
-    found = evaluate(
-        "VisualSokoban",
-        Silent({}),
-        get_form("reflexion", trials=2),
-        episodes=3,
-        num_envs=2,
-        env_options={"max_turns": 2},
-    )
+    form, options = get_form("reflexion", trials=2), {"max_turns": 2}
+    found = evaluate("VisualSokoban", Silent({}), form, episodes=3, num_envs=2, env_options=options)
     assert [(e.success, e.trials, e.turns, e.error) for e in found.episodes] == [
         (False, 2, 2, "")
     ] * 3
@@ -144,17 +122,9 @@ def test_trials_end_and_a_question_without_an_answer_is_no_failure():
 
 def test_over_an_endpoint_the_reflection_is_a_question_of_its_own(endpoint):
     endpoint.answer = lambda body: "Thought: so.\nAction: sing"
-    chat = ChatAgent("toy", base_url=endpoint.url)
-    try:
-        evaluate(
-            "VisualSokoban",
-            chat,
-            get_form("reflexion", trials=2),
-            episodes=1,
-            env_options={"max_turns": 1},
-        )
-    finally:
-        chat.close()
+    with closing(ChatAgent("toy", base_url=endpoint.url)) as chat:
+        form, options = get_form("reflexion", trials=2), {"max_turns": 1}
+        evaluate("VisualSokoban", chat, form, episodes=1, env_options=options)
     first, question, second = (body["messages"] for body in endpoint.requests)
     assert len(question) == 1 and question[0]["content"].endswith("New plan:")
     assert len(first) == len(second)

@@ -108,57 +108,55 @@ def test_free_copies_play_the_episodes_of_lockstep(workers: int):
     assert len({len(t.turns) for t in apart}) > 2  # or the order of replies would say little
 
 
+class Release:
+    """Waits until all but copy 0 have ended."""
+
+    def __init__(self, copies: int) -> None:
+        self._left = set(range(1, copies))
+        self.over = threading.Event()
+
+    def ended(self, copy: int, _: Trajectory) -> None:
+        self._left.discard(copy)
+        if not self._left:
+            self.over.set()
+
+
 def test_a_reply_that_takes_long_delays_its_copy_alone():
-    over = threading.Event()
+    release = Release(4)
 
     class Held(Threaded):
         def _work(self, prompt: Prompt) -> Reply:
             if prompt.copy == 0 and prompt.turn == 0:
-                assert over.wait(60), "the others waited for copy 0"
+                assert release.over.wait(60), "the others waited for copy 0"
             return super()._work(prompt)
 
-    left = {1, 2, 3}
-
-    def ended(copy: int, _: Trajectory) -> None:
-        left.discard(copy)
-        if not left:
-            over.set()
-
-    played = run_episodes(ToyVectorEnv(4), Held(), PLAIN, seed=0, on_episode=ended)
-    assert over.is_set() and all(t.turns for t in played)
+    played = run_episodes(ToyVectorEnv(4), Held(), PLAIN, seed=0, on_episode=release.ended)
+    assert release.over.is_set() and all(t.turns for t in played)
 
 
 def test_a_step_that_takes_long_delays_its_workers_copies_alone(tmp_path: Path):
-    there = tmp_path / "there"
+    release = Release(4)
+    release.over.set = (tmp_path / "there").touch  # type: ignore[method-assign]
 
     class Slow(Threaded):
         def reply(self, prompt: Prompt) -> Reply:
             slow = prompt.copy == 0 and prompt.turn == 0
-            return Reply(f"await {there}") if slow else super().reply(prompt)
-
-    left = {1, 2, 3}
-
-    def ended(copy: int, _: Trajectory) -> None:
-        left.discard(copy)
-        if not left:
-            there.touch()
+            return Reply(f"await {tmp_path / 'there'}") if slow else super().reply(prompt)
 
     with closing(SlowVectorEnv(4, workers=4)) as venv:
-        played = run_episodes(venv, Slow(), PLAIN, seed=0, on_episode=ended)
-    assert there.exists() and played[0].turns[0].action.startswith("await ")
+        played = run_episodes(venv, Slow(), PLAIN, seed=0, on_episode=release.ended)
+    assert (tmp_path / "there").exists() and played[0].turns[0].action.startswith("await ")
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_evaluation_is_the_same_whoever_plays_an_episode(workers: int):
     def measured(schedule: Any, num_envs: int) -> Any:
         with closing(SlowVectorEnv(num_envs, workers=workers)) as venv:
-            return evaluate(
-                venv, Threaded(), PLAIN, tasks=[0, 1, 2, 3, 4, 5] * 4, schedule=schedule
-            )
+            return evaluate(venv, Threaded(), PLAIN, tasks=[0, 1, 2] * 3, schedule=schedule)
 
-    apart = measured("free", 5)
-    assert apart.episodes == measured("free", 2).episodes
-    assert [e.task for e in apart.episodes] == [f"train/{i % 6}" for i in range(24)]
+    apart, few, many = (measured("free", copies) for copies in (5, 2, 12))
+    assert apart.episodes == few.episodes == many.episodes  # with more copies than episodes, too
+    assert [e.task for e in apart.episodes] == [f"train/{i % 3}" for i in range(9)]
     # A block's copies sample by their own numbers, so only what the environment decides is equal.
     together = measured("lockstep", 5)
     assert [e.task_hash for e in apart.episodes] == [e.task_hash for e in together.episodes]
@@ -194,11 +192,6 @@ def test_a_copy_begins_the_next_episode_while_others_play():
         assert trajectory.terminated or trajectory.truncated
 
 
-def test_fewer_episodes_than_copies():
-    result = evaluate(ToyVectorEnv(8), Threaded(), PLAIN, tasks=[1, 2], schedule="free")
-    assert [e.task for e in result.episodes] == ["train/1", "train/2"]
-
-
 def test_a_failed_episode_is_played_again_by_a_copy_that_is_free():
     class Once(Threaded):
         failed = False
@@ -219,40 +212,34 @@ def test_a_failed_episode_is_played_again_by_a_copy_that_is_free():
     assert again.episodes[0] == never.episodes[0]
 
 
-@pytest.mark.parametrize("turns", [1, 7, 30])
-def test_no_question_goes_beyond_a_budget_of_turns(turns: int):
+def spend(agent: Threaded, tasks: list[int], **limits: int) -> Any:
+    venv = ToyVectorEnv(6)
+    return evaluate(venv, agent, PLAIN, tasks=tasks, budget=Budget(**limits), schedule="free")
+
+
+def test_no_question_goes_beyond_a_budget_of_turns():
     agent = Threaded()
-    try:
-        result = evaluate(
-            ToyVectorEnv(6),
-            agent,
-            PLAIN,
-            tasks=[0] * 20,
-            budget=Budget(turns=turns),
-            schedule="free",
-        )
-    except Exception as error:  # the budget ended before an episode did
-        assert "budget was spent" in str(error)
-    else:
-        assert result.reports["not_played"] == 20 - len(result.episodes)
-    assert len(agent.asked) == turns
+    result = spend(agent, [0] * 20, turns=30)
+    assert len(agent.asked) == 30
+    assert result.reports["not_played"] == 20 - len(result.episodes) > 0
 
 
 def test_a_budget_of_tokens_lets_as_many_ask_as_have_answered():
     agent = Threaded(delay=0.02)
-    evaluate(
-        ToyVectorEnv(8), agent, PLAIN, tasks=[0] * 30, budget=Budget(tokens=60), schedule="free"
-    )
+    spend(agent, [0] * 30, tokens=60)
     # Each costs one token, so the sum of those under way is known after the first.
     assert len(agent.asked) == 60 and agent.most > 1
 
 
-def test_an_agent_that_answers_batches_cannot_run_free():
+def test_what_cannot_run_free_is_refused():
     venv = ToyVectorEnv(2)
     with pytest.raises(ConfigError, match="answers a batch at a time"):
         run_episodes(venv, RandomAgent(0), PLAIN, schedule="free")
     with pytest.raises(ConfigError, match="answers a batch at a time"):
         evaluate(venv, RandomAgent(0), PLAIN, tasks=[0], schedule="free")
+    groups = ToyVectorEnv(4, group_size=2)
+    with pytest.raises(ConfigError, match="group_size 1"):
+        stream_episodes(groups, Threaded(), PLAIN, lambda copy: None, on_episode=print)
 
 
 def test_an_error_of_an_environment_ends_the_rollout():
@@ -265,10 +252,3 @@ def test_an_error_of_an_environment_ends_the_rollout():
         with pytest.raises((ZeroDivisionError, WorkerError), match="a bug of the engine"):
             run_episodes(venv, Bad(), PLAIN, seed=0, schedule="free")
         venv.close()
-
-
-def test_groups_cannot_be_streamed():
-    with pytest.raises(ConfigError, match="group_size 1"):
-        stream_episodes(
-            ToyVectorEnv(4, group_size=2), Threaded(), PLAIN, lambda copy: None, on_episode=print
-        )

@@ -60,6 +60,10 @@ def test_of_tokens_and_dollars_no_more_is_spent_than_one_question_beyond(limit, 
     with pytest.raises(CreditRLError, match="before the first episode ended"):
         evaluate("VisualSokoban", agent, episodes=80, num_envs=80, budget=budget)
     assert agent.asked == asked, "49 within the budget, and one that goes beyond"
+    with pytest.raises(ConfigError, match="nothing says what a token costs"):
+        play(Walker(tokens=1), budget=Budget(cost=1.0))
+    with pytest.raises(ConfigError, match="A budget of 0 turns: expected a number above 0"):
+        Budget(turns=0)
 
 
 def test_what_later_questions_take_is_reckoned_with(endpoint):
@@ -70,7 +74,7 @@ def test_what_later_questions_take_is_reckoned_with(endpoint):
         return Plan("Thought: on.\nAction: right", usage=usage, delay=0.01)
 
     endpoint.answer = answer
-    for dollars in (1.0, 2.7, 4.1):
+    for dollars in (1.0, 2.7):
         agent = ChatAgent("toy", base_url=endpoint.url)
         budget = Budget(cost=dollars)
         with contextlib.suppress(CreditRLError):
@@ -81,12 +85,7 @@ def test_what_later_questions_take_is_reckoned_with(endpoint):
         assert endpoint.most_at_once > 1
 
 
-def test_a_budget_of_dollars_needs_prices():
-    with pytest.raises(ConfigError, match="nothing says what a token costs"):
-        play(Walker(tokens=1), budget=Budget(cost=1.0))
-
-
-@pytest.mark.parametrize("count", [0, 1, 4])
+@pytest.mark.parametrize("count", [0, 4])
 def test_an_agent_gives_one_reply_per_prompt(count):
     class Miscounts:
         name = "mine"
@@ -99,11 +98,6 @@ def test_an_agent_gives_one_reply_per_prompt(count):
 
     with pytest.raises(ConfigError, match=f"mine gave {count} replies to 3 prompts"):
         play(Miscounts())
-
-
-def test_a_budget_of_nothing_is_refused():
-    with pytest.raises(ConfigError, match="A budget of 0 turns: expected a number above 0"):
-        Budget(turns=0)
 
 
 def test_what_was_interrupted_goes_on_without_playing_anything_twice(tmp_path):
@@ -127,45 +121,34 @@ def test_what_was_interrupted_goes_on_without_playing_anything_twice(tmp_path):
 
 def test_a_journal_of_something_else_is_refused(tmp_path):
     journal = tmp_path / "j.jsonl"
-    play(Walker(), files=EpisodeFiles(journal))
+    play(Walker(), files=EpisodeFiles(journal, command={"argv": ["VisualSokoban"]}))
     with pytest.raises(ConfigError, match="an evaluation with seed=0, this one has 1"):
         play(Walker(), files=EpisodeFiles(journal), seed=1)
     lines = journal.read_text().splitlines()
+    first, *rows = map(json.loads, lines)
+    assert first["command"] == {"argv": ["VisualSokoban"]}
+    assert sorted(row["number"] for row in rows if "number" in row) == list(range(6))
     journal.write_text("\n".join([*lines[:2], '{"spent": 3}', *lines[2:]]) + "\n")
     with pytest.raises(DataError, match="line 3: no episode of this version"):
         play(Walker(), files=EpisodeFiles(journal))
 
 
 def test_two_processes_never_write_one_journal(tmp_path):
-    held = Journal(EpisodeFiles(tmp_path / "j.jsonl"), {"a": 1})
-    try:
+    with contextlib.closing(Journal(EpisodeFiles(tmp_path / "j.jsonl"), {"a": 1})):
         with pytest.raises(RunFolderError, match="is being written by another evaluation"):
             Journal(EpisodeFiles(tmp_path / "j.jsonl"), {"a": 1})
-    finally:
-        held.close()
     Journal(EpisodeFiles(tmp_path / "j.jsonl"), {"a": 1}).close()
 
 
-def test_every_line_of_a_journal_is_json_with_the_commands_first(tmp_path):
-    journal = tmp_path / "j.jsonl"
-    play(Walker(), files=EpisodeFiles(journal, command={"argv": ["VisualSokoban"]}))
-    rows = [json.loads(line) for line in journal.read_text().splitlines()]
-    assert rows[0]["command"] == {"argv": ["VisualSokoban"]}
-    assert sorted(row["number"] for row in rows[1:] if "number" in row) == list(range(6))
-
-
 def test_under_a_limit_of_dollars_twice_as_many_are_asked_each_time() -> None:
+    asked = []
+
     class Cheap:
         name = "cheap"
 
-        def __init__(self) -> None:
-            self.asked: list[int] = []
-
         def act(self, prompts):
-            self.asked.append(len(prompts))
+            asked.append(len(prompts))
             return [Reply("up", cost=0.001) for _ in prompts]
 
-    agent = Cheap()
-    prompts = [Prompt("x", copy=k) for k in range(64)]
-    Meter(agent, Budget(cost=100.0)).act(prompts)
-    assert agent.asked == [1, 2, 4, 8, 16, 32, 1]
+    Meter(Cheap(), Budget(cost=100.0)).act([Prompt("x", copy=k) for k in range(64)])
+    assert asked == [1, 2, 4, 8, 16, 32, 1]

@@ -33,6 +33,9 @@ def ask(n=1, **fields):
 def test_all_are_agents(venv):
     for agent in (RandomAgent(), FirstAdmissibleAgent(), ReplayAgent([]), ExpertAgent(venv)):
         assert isinstance(agent, Agent)
+    assert FirstAdmissibleAgent().act(ask())[0].text == "up"
+    with pytest.raises(ConfigError, match="expert_actions"):
+        ExpertAgent(gym.make_vec("CartPole-v1", num_envs=1))
 
 
 def test_random_draws_every_action_about_as_often():
@@ -64,10 +67,6 @@ def test_open_ended_actions_are_filled_in_where_no_other_is_there():
     assert FirstAdmissibleAgent().act(asked)[0].text == "search[a]"
     both = [Prompt(text="shop", admissible_actions=("up",), action_hint="search[<query>]")]
     assert RandomAgent(0).act(both)[0].text == "up"
-
-
-def test_first_takes_the_first():
-    assert FirstAdmissibleAgent().act(ask())[0].text == "up"
 
 
 def test_replay_repeats_an_episode_exactly(venv):
@@ -106,8 +105,3 @@ def test_expert_that_knows_no_way_falls_back(venv, monkeypatch):
     assert agent.act(ask())[0].text == "up"
     assert ExpertAgent(venv, fallback="wait").act(ask())[0].text == "wait"
     assert agent.lost == 1
-
-
-def test_expert_needs_an_environment_of_ours():
-    with pytest.raises(ConfigError, match="expert_actions"):
-        ExpertAgent(gym.make_vec("CartPole-v1", num_envs=1))

@@ -75,18 +75,18 @@ def test_one_agent_on_both_sides_is_called_once_per_turn() -> None:
     for one, other in pairs:
         assert len(one.turns) == len(other.turns) == 10
         assert one.truncated and other.truncated and not one.terminated
+    # What is new alone is told in a conversation that grows.
+    assert agent.prompts[16].text == (
+        'Turn #0: Ann Lee said: "me 1"\nTurn #1: Bo Diaz said: "me 2"\nYou are at turn #2.'
+    )
 
 
-def test_two_agents_are_called_by_turns() -> None:
-    one, other = Counting("one"), Counting("other")
+def test_two_agents_are_called_by_turns_and_simultaneous_sides_in_one_call() -> None:
+    one, other, both = Counting("one"), Counting("other"), Counting("me")
     chat((one, other), copies=8)
     assert one.calls == other.calls == [8] * 10
-
-
-def test_simultaneous_sides_are_asked_in_one_call() -> None:
-    agent = Counting("me")
-    chat(agent, copies=4, order="simultaneous", max_turns=3)
-    assert agent.calls == [8] * 3
+    chat(both, copies=4, order="simultaneous", max_turns=3)
+    assert both.calls == [8] * 3
 
 
 def test_both_sides_are_recorded_with_their_own_rewards() -> None:
@@ -105,9 +105,7 @@ def test_both_sides_are_recorded_with_their_own_rewards() -> None:
     assert other.turns[0].observation.startswith("You are Bo Diaz.")
     assert 'Ann Lee said: "one 1"' in other.turns[0].observation
     assert "left the conversation" in one.final_observation
-
-
-def test_a_side_that_never_spoke_has_no_turns() -> None:
+    # A side that never spoke has no turns.
     ((one, other),) = chat((Counting("one", leaves_at=1), Counting("other")), copies=1)
     assert len(one.turns) == 1 and one.turns[0].reward == 0.5
     assert other.turns == () and other.score == 0.25
@@ -115,12 +113,8 @@ def test_a_side_that_never_spoke_has_no_turns() -> None:
 
 def test_groups_share_task_and_seed_and_sides_are_apart() -> None:
     pairs = chat(Counting("me"), copies=4, group_size=2, hash_states=True)
-    assert [(a.group, b.group, a.member) for a, b in pairs] == [
-        (0, 1, 0),
-        (0, 1, 1),
-        (2, 3, 0),
-        (2, 3, 1),
-    ]
+    numbers = [(a.group, b.group, a.member) for a, b in pairs]
+    assert numbers == [(0, 1, 0), (0, 1, 1), (2, 3, 0), (2, 3, 1)]
     assert pairs[0][0].task == pairs[1][0].task and pairs[0][0].seed == pairs[1][0].seed
     states = [[turn.state for turn in side.turns] for side in pairs[0]]
     assert states == [[turn.state for turn in side.turns] for side in pairs[1]]
@@ -165,14 +159,6 @@ def test_every_form_tells_each_side_its_own_story(form: str) -> None:
     assert "Bo Diaz" in told and "Sell it" not in told
 
 
-def test_growing_conversations_are_told_only_what_is_new() -> None:
-    agent = Counting("me")
-    run_self_chat(agent, "dialogue", copies=1, judge=Halves(), max_turns=4)
-    assert agent.prompts[2].text == (
-        'Turn #0: Ann Lee said: "me 1"\nTurn #1: Bo Diaz said: "me 2"\nYou are at turn #2.'
-    )
-
-
 def test_what_does_not_go_with_two_agents_is_refused() -> None:
     with pytest.raises(ConfigError, match="both sides are agents"):
         chat(Counting("me"), partner="scripted")
@@ -186,8 +172,7 @@ def test_what_does_not_go_with_two_agents_is_refused() -> None:
 
 
 def table(agent: Counting, n: int = 8, **options: Any) -> SotopiaVectorEnv:
-    partner = AgentPartner(agent, "dialogue", deterministic=options.pop("deterministic", False))
-    return SotopiaVectorEnv(n, partner=partner, judge=Halves(), **options)
+    return SotopiaVectorEnv(n, partner=AgentPartner(agent, "dialogue"), judge=Halves(), **options)
 
 
 def test_an_agent_answers_for_all_partners_at_once() -> None:
@@ -200,12 +185,6 @@ def test_an_agent_answers_for_all_partners_at_once() -> None:
     assert partner.prompts[8].text == (
         'Turn #1: Bo Diaz said: "partner 1"\nTurn #2: Ann Lee said: "policy 2"\nYou are at turn #3.'
     )
-
-
-def test_the_policy_may_be_its_own_partner() -> None:
-    agent = Counting("me")
-    run_episodes(table(agent, side=0), agent, get_form("dialogue"), seed=0)
-    assert agent.calls == [8] * 20
 
 
 def test_a_partner_that_fails_is_asked_again_from_the_start() -> None:
@@ -227,13 +206,9 @@ def test_a_partner_that_fails_is_asked_again_from_the_start() -> None:
 
 
 def test_the_spec_says_whether_a_live_model_speaks() -> None:
-    def spec(**options: Any) -> Any:
-        env = gym.make("CreditRL/SOTOPIA-v0", judge=Halves(), **options)
-        return env.spec
-
-    live = AgentPartner(Counting("x"), "dialogue")
-    assert spec(partner=live).nondeterministic
-    assert not spec(
-        partner=AgentPartner(Counting("x"), "dialogue", deterministic=True)
-    ).nondeterministic
-    assert not spec(partner="small-talk").nondeterministic
+    live, fixed = (
+        AgentPartner(Counting("x"), "dialogue", deterministic=same) for same in (False, True)
+    )
+    for partner, speaks in ((live, True), (fixed, False), ("small-talk", False)):
+        env = gym.make("CreditRL/SOTOPIA-v0", judge=Halves(), partner=partner)
+        assert env.spec is not None and env.spec.nondeterministic is speaks

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from creditrl.agents import RandomAgent, evaluate
-from creditrl.agents.eval_result import EvalResult
 from creditrl.agents.goal_table import GoalCell, GoalTable
 from creditrl.agents.intervals import Estimate
 from creditrl.agents.shown import ShownTable, html_tables
-from creditrl.types import Task, Trajectory, Turn
 
 
-def played() -> EvalResult:
-    return evaluate("VirtualHome", RandomAgent(0), episodes=12, env_options={"max_turns": 2})
-
-
-def test_a_repr_is_a_line_and_says_what_was_measured() -> None:
-    result = played()
+def test_a_result_is_a_line_and_in_a_notebook_the_tables_that_are_printed(capsys) -> None:
+    options = {"max_turns": 2}
+    result = evaluate("VirtualHome", RandomAgent(0), episodes=12, env_options=options)
     assert repr(result).startswith("EvalResult(random on VirtualHome builtin valid_unseen, 12 ")
     assert "success 0.0 % [0.0 to 24.2]" in repr(result) and len(repr(result)) < 160
     assert repr(result.overall).startswith("Measures(12 episodes: success 0.0 %")
-
-
-def test_an_episode_is_a_line_too() -> None:
-    task = Task("easy/1", "easy", "train", 1)
-    turns = (Turn("seen" * 500, "up", "up", 0.0),) * 9
-    episode = Trajectory("eval/1", "e", task, 0, 0, 0, turns, True, 1.0, True, False)
-    assert repr(episode) == "Trajectory('eval/1', task='easy/1', 9 turns, success=True)"
-
-
-def test_a_notebook_shows_the_tables_that_are_printed(capsys) -> None:
-    result = played()
     result.print()
     printed, shown = capsys.readouterr().out, result._repr_html_()
     for words in ("grounding accuracy %", "By type of task", *result.by_type):

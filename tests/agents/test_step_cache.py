@@ -24,14 +24,12 @@ def prompts(count: int, length: int = 5) -> Any:
 @pytest.mark.parametrize(
     "chosen",
     [
-        [[0, 1, 2]],
         [[0, 0, 1, 1, 2, 2], [5, 3, 1]],
         [[0, 0, 0, 0, 0, 1, 2, 2], [7, 0, 0, 1, 3, 6, 2], [2, 0]],
         [[2, 1, 2, 0, 2, 2], [1, 2, 3, 5, 3, 0]],
         [[2, 2, 2, 2, 2, 2, 2, 0], [0, 1, 7]],
-        [[1, 1, 1], [2, 0]],
     ],
-    ids=["each-once", "equal-groups", "unequal-groups", "unsorted", "one-left-out", "one-prompt"],
+    ids=["equal-groups", "unequal-groups", "unsorted", "one-left-out"],
 )
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("queries", [1, 2])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 
 import pytest
 from chat_server import Plan
@@ -97,19 +96,20 @@ def test_what_is_spent_is_told_with_every_reply_and_every_error(endpoint) -> Non
     assert told.seen[-1][3] == 1
 
 
-def test_replies_that_are_never_in_form_are_noticed_after_32_turns(endpoint) -> None:
-    endpoint.answer = lambda body: Plan("I would rather not.")
-    told = Told()
-    play(endpoint, told)
-    [line] = told.notices
-    assert line.startswith("None of the first 32 replies was in the form 'tags'.")
-    assert "I would rather not." in line
-
-
-def test_actions_that_are_never_executed_are_noticed(endpoint) -> None:
-    endpoint.answer = lambda body: Plan("<think></think><action>fly</action>")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+@pytest.mark.parametrize(
+    ("reply", "begins", "says"),
+    [
+        (
+            "I would rather not.",
+            "None of the first 32 replies was in the form 'tags'.",
+            "I would rather not.",
+        ),
+        ("<think></think><action>fly</action>", "", "could be executed (unparsed)"),
+    ],
+)
+def test_what_never_works_is_noticed_after_32_turns(endpoint, reply, begins, says) -> None:
+    endpoint.answer = lambda body: Plan(reply)
+    with pytest.warns(UserWarning, match="first 32") as caught:
         play(endpoint)
     [text] = [str(w.message) for w in caught if "first 32" in str(w.message)]
-    assert "could be executed (unparsed)" in text and "fly" in text
+    assert text.startswith(begins) and says in text
