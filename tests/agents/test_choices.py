@@ -46,36 +46,40 @@ def make(model, word_tokenizer):
 
 def brute_force(model, prompt_ids, options, temperature, actions="listed"):
     """Log-probability of each token of each option, one plain forward pass for each."""
+    with torch.no_grad():
+        found = scored(model, prompt_ids, options, temperature, actions)
+    return [[logp.item() for logp in logps] for logps in found]
+
+
+def scored(model, prompt_ids, options, temperature, actions):
+    at = len(prompt_ids) - 1
+    logits = [
+        model(input_ids=torch.tensor([prompt_ids + ids])).logits[0].double()[at:] / temperature
+        for ids in options
+    ]
     if actions == "choice":
-        return as_wholes(model, prompt_ids, options, temperature)
-    found = []
-    for ids in options:
-        with torch.no_grad():
-            logits = model(input_ids=torch.tensor([prompt_ids + ids])).logits[0] / temperature
-        logps = []
-        for k, token in enumerate(ids):
-            possible = sorted({o[k] for o in options if o[:k] == ids[:k] and len(o) > k})
-            row = logits[len(prompt_ids) - 1 + k][possible]
-            logps.append(torch.log_softmax(row.double(), -1)[possible.index(token)].item())
-        found.append(logps)
-    return found
-
-
-def as_wholes(model, prompt_ids, options, temperature):
-    scores = []
-    for ids in options:
-        with torch.no_grad():
-            logits = model(input_ids=torch.tensor([prompt_ids + ids])).logits[0] / temperature
-        logp = torch.log_softmax(logits.double(), -1)
-        scores.append(sum(logp[len(prompt_ids) - 1 + k, t].item() for k, t in enumerate(ids)))
-
-    def mass(beginning):
-        size = len(beginning)
-        return np.logaddexp.reduce(
-            [s for s, o in zip(scores, options, strict=True) if o[:size] == beginning]
+        whole = torch.stack(
+            [
+                row[: len(ids)].log_softmax(-1)[torch.arange(len(ids)), torch.tensor(ids)].sum()
+                for row, ids in zip(logits, options, strict=True)
+            ]
         )
 
-    return [[mass(o[: k + 1]) - mass(o[:k]) for k in range(len(o))] for o in options]
+        def mass(beginning):
+            fits = [o[: len(beginning)] == beginning for o in options]
+            return torch.logsumexp(whole[torch.tensor(fits)], 0)
+
+        return [[mass(o[: k + 1]) - mass(o[:k]) for k in range(len(o))] for o in options]
+    found = []
+    for row, ids in zip(logits, options, strict=True):
+        menus = [
+            sorted({o[k] for o in options if o[:k] == ids[:k] and len(o) > k})
+            for k in range(len(ids))
+        ]
+        found.append(
+            [row[k][menu].log_softmax(-1)[menu.index(ids[k])] for k, menu in enumerate(menus)]
+        )
+    return found
 
 
 def test_a_tree_knows_what_may_follow():
@@ -86,8 +90,7 @@ def test_a_tree_knows_what_may_follow():
         tree.way((1, 5))
 
 
-@pytest.mark.parametrize("actions", ["listed", "choice"])
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.parametrize(("actions", "temperature"), [("listed", 1.0), ("choice", 0.6)])
 def test_log_probabilities_are_those_of_every_listed_string_by_itself(
     make, model, temperature, actions
 ):
@@ -102,6 +105,15 @@ def test_log_probabilities_are_those_of_every_listed_string_by_itself(
         assert total == pytest.approx(1.0, abs=1e-6)
         at = reply.options.ids.index(reply.token_ids)
         assert reply.logprobs == pytest.approx(brute[at], abs=1e-5)
+
+
+def test_replies_of_one_token_are_chosen_among_the_list(make, model):
+    replies = make(max_new_tokens=1).act(ask(4, lists=[("up", "left"), ("down",)]))
+    for reply in replies:
+        brute = brute_force(model, reply.prompt_ids, reply.options.ids, 1.0)
+        at = reply.options.ids.index(reply.token_ids)
+        assert reply.logprobs == pytest.approx(brute[at], abs=1e-5)
+    assert [r.text for r in replies[1::2]] == ["down"] * 2 and replies[1].logprobs == (0.0,)
 
 
 @pytest.mark.parametrize("actions", ["listed", "choice"])
@@ -126,17 +138,6 @@ def test_the_greedy_reply_takes_the_best_token_of_each_menu(make, model):
                 if o[:k] == reply.token_ids[:k] and len(o) > k
             ]
             assert brute[at][k] == pytest.approx(max(rivals)), token
-
-
-def test_replies_of_one_token_are_chosen_among_the_list(make, model):
-    agent = make(max_new_tokens=1)
-    replies = agent.act(ask(8, lists=[("up", "left"), ("down",)]))
-    for reply in replies:
-        brute = brute_force(model, reply.prompt_ids, reply.options.ids, 1.0)
-        assert reply.logprobs == pytest.approx(
-            brute[reply.options.ids.index(reply.token_ids)], abs=1e-5
-        )
-    assert [r.text for r in replies[1::2]] == ["down"] * 4 and replies[1].logprobs == (0.0,)
 
 
 @pytest.mark.parametrize("actions", ["listed", "choice"])
@@ -186,8 +187,7 @@ def trajectories(replies):
     return made
 
 
-@pytest.mark.parametrize("actions", ["listed", "choice"])
-@pytest.mark.parametrize("chunk", [2**26, 64])
+@pytest.mark.parametrize(("actions", "chunk"), [("listed", 2**26), ("choice", 64)])
 def test_training_scores_replies_as_they_were_sampled(make, model, word_tokenizer, chunk, actions):
     from creditrl.trainers.batch import micro_batches
     from creditrl.trainers.models.policy import Policy
@@ -220,28 +220,13 @@ def test_the_gradient_is_that_of_every_listed_string_scored_by_itself(make, mode
     (policy.reply_logprobs(batch).logprob_M * weights).sum().backward()
     ours = [p.grad.clone() for p in model.parameters()]
     model.zero_grad()
-    total = 0.0
+    total, begun = 0.0, 0
     for reply in replies:
-        prompt, listed = reply.prompt_ids, reply.options.ids
-        scores = []
-        for ids in listed:
-            logits = model(input_ids=torch.tensor([prompt + ids])).logits[0].log_softmax(-1)
-            places = torch.arange(len(ids)) + len(prompt) - 1
-            scores.append(logits[places, torch.tensor(ids)].sum())
-        score = torch.stack(scores)
-
-        def mass(beginning, score=score, listed=listed):
-            fits = [o[: len(beginning)] == beginning for o in listed]
-            return torch.logsumexp(score[torch.tensor(fits)], 0)
-
-        ids = reply.token_ids
-        for k in range(len(ids)):
-            place = next(
-                i
-                for i in range(batch.num_tokens)
-                if batch.index_M[i] == k + (0 if reply is replies[0] else len(replies[0].token_ids))
-            )
-            total = total + weights[place] * (mass(ids[: k + 1]) - mass(ids[:k]))
+        logps = scored(model, reply.prompt_ids, reply.options.ids, 1.0, "choice")
+        for k, logp in enumerate(logps[reply.options.ids.index(reply.token_ids)]):
+            (place,) = np.flatnonzero(batch.index_M == begun + k)
+            total = total + weights[place] * logp
+        begun += len(reply.token_ids)
     total.backward()
     for grad, parameter in zip(ours, model.parameters(), strict=True):
         torch.testing.assert_close(grad, parameter.grad, atol=1e-5, rtol=1e-4)

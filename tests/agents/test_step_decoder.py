@@ -21,15 +21,10 @@ torch = pytest.importorskip("torch")
 
 ROOMS = ["#P_XO#\n", "#_PXO#\n", "#P#", "##__XOSP√##\n#", "#P_XO#\n", "P"]
 GROUPED = {"num_key_value_heads": 2}
+DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
+_SCALED = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 LLAMA3 = {
-    "rope_parameters": {
-        "rope_type": "llama3",
-        "rope_theta": 10_000.0,
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 64,
-    }
+    "rope_parameters": {"rope_type": "llama3", "rope_theta": 10_000.0, "factor": 8.0} | _SCALED
 }
 
 
@@ -38,19 +33,10 @@ def build(family: str, dtype: Any = torch.float32, **changes: Any) -> Any:
     import transformers
 
     torch.manual_seed(0)
-    shape = {
-        "vocab_size": 32,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 4,
-        "head_dim": 8,
-        "max_position_embeddings": 128,
-        "initializer_range": 0.3,
-        "attn_implementation": "sdpa",
-        "pad_token_id": None,
-    }
+    shape = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 48, "head_dim": 8}
+    shape |= {"num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 2}
+    shape |= {"max_position_embeddings": 128, "initializer_range": 0.3, "pad_token_id": None}
+    shape |= {"attn_implementation": "sdpa"}
     config = getattr(transformers, f"{family}Config")(**shape | changes)
     model = getattr(transformers, f"{family}ForCausalLM")(config)
     for weight in model.parameters():
@@ -96,15 +82,14 @@ def said(
 
 
 @pytest.mark.parametrize(
-    ("family", "changes"),
+    ("family", "changes", "merge"),
     [
-        ("Qwen2", {}),
-        ("Qwen3", GROUPED),
-        ("Mistral", GROUPED | {"sliding_window": None}),
-        ("Llama", GROUPED | LLAMA3),
+        ("Qwen2", {}, True),
+        ("Qwen3", GROUPED, False),
+        ("Mistral", GROUPED | {"sliding_window": None}, True),
+        ("Llama", GROUPED | LLAMA3, False),
     ],
 )
-@pytest.mark.parametrize("merge", [True, False], ids=["merged", "apart"])
 def test_replies_are_those_of_a_forward_pass_per_token(
     said: Any, family: str, changes: dict[str, Any], merge: bool
 ) -> None:
@@ -216,22 +201,12 @@ def hooked() -> Any:
     return model
 
 
-def prompted() -> Any:
-    from peft import PromptTuningConfig, get_peft_model
-
-    return get_peft_model(
-        build("Llama"), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
-    )
-
-
 @pytest.mark.parametrize(
     "make",
     [
         lambda: build("Mistral", sliding_window=4),
         lambda: build("Llama", attn_implementation="eager"),
-        lambda: build(
-            "Llama", rope_parameters={"rope_type": "dynamic", "factor": 2.0} | {"rope_theta": 1e4}
-        ),
+        lambda: build("Llama", rope_parameters=DYNAMIC),
         lambda: build("Gemma"),
         hooked,
     ],
@@ -244,6 +219,8 @@ def test_what_it_does_not_compute_is_left_to_the_model(said: Any, make: Any) -> 
 
 
 def test_virtual_tokens_are_left_to_the_model() -> None:
+    from peft import PromptTuningConfig, get_peft_model
     from transformers import DynamicCache
 
-    assert not StepDecoder.reads(prompted(), DynamicCache())
+    config = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
+    assert not StepDecoder.reads(get_peft_model(build("Llama"), config), DynamicCache())

@@ -44,12 +44,7 @@ def count_rows(model, agent, prompts):
     return seen
 
 
-def test_it_is_an_agent(make):
-    assert isinstance(make(), Agent)
-
-
-@pytest.mark.parametrize("max_new_tokens", [1, 6])
-@pytest.mark.parametrize("temperature", [1.0, 0.4])
+@pytest.mark.parametrize(("max_new_tokens", "temperature"), [(1, 0.4), (6, 1.0), (6, 0.4)])
 def test_logprobs_are_those_of_a_plain_forward_pass(make, model, max_new_tokens, temperature):
     agent = make(max_new_tokens=max_new_tokens, temperature=temperature)
     for reply in agent.act(ask(MANY)):
@@ -69,9 +64,16 @@ def test_neither_merged_prompts_nor_small_batches_change_a_reply(make, max_new_t
         assert all(r.finished and len(r.token_ids) == 1 for r in plain)
 
 
-def test_equal_prompts_get_replies_of_their_own(make):
-    replies = make(temperature=1.5).act(ask([ROOMS[0]] * 32))
-    assert len({r.token_ids for r in replies}) > 16
+def test_what_is_no_question_and_no_setting_is_refused(make, tmp_path):
+    agent = make()
+    assert isinstance(agent, Agent) and agent.act([]) == []
+    with pytest.raises(ConfigError, match="copy 0 at turn 0 has no tokens"):
+        agent.act([Prompt(text="")])
+    for bad in ({"temperature": 0.0}, {"top_p": 0.0}, {"top_p": 1.5}, {"max_new_tokens": 0}):
+        with pytest.raises(ConfigError, match=next(iter(bad))):
+            make(**bad)
+    with pytest.raises(DataError, match="no config.json"):
+        TransformersAgent.from_pretrained(str(tmp_path))
 
 
 def test_greedy_replies_do_not_depend_on_who_else_is_asked(make):
@@ -92,15 +94,14 @@ def test_a_seed_gives_the_same_replies_again(make):
     assert said == [r.token_ids for r in again.act(ask(MANY))]
 
 
-def test_equal_prompts_are_read_once(make, model):
-    assert count_rows(model, make(max_new_tokens=1), ask([ROOMS[0]] * 9 + [ROOMS[1]])) == [(2, 7)]
-
-
 def test_replies_share_rows_until_they_differ(make, model):
     rows = count_rows(model, make(greedy=True, max_new_tokens=4), ask([ROOMS[0]] * 9))
     assert rows == [(1, 7)] + [(1, 1)] * (len(rows) - 1)
     sampled = count_rows(model, make(temperature=1.5, max_new_tokens=6), ask([ROOMS[0]] * 9))
     assert sampled[0] == (1, 7) and 1 < sampled[1][0] <= 9
+    # Equal prompts get replies of their own.
+    replies = make(temperature=1.5).act(ask([ROOMS[0]] * 32))
+    assert len({r.token_ids for r in replies}) > 16
 
 
 def test_known_prompts_are_not_read_again(make, model):
@@ -108,6 +109,11 @@ def test_known_prompts_are_not_read_again(make, model):
     assert count_rows(model, agent, ask(ROOMS[:2])) == [(2, 7)]
     assert count_rows(model, agent, ask([*ROOMS[:2], ROOMS[2]])) == [(1, 3)]
     assert count_rows(model, agent, ask(MANY[:4])) == []
+    # Other temperatures are served from the same logits.
+    cool = agent.variant(temperature=0.4, seed=5)
+    assert count_rows(model, cool, ask(MANY[:4])) == []
+    for reply in cool.act(ask(MANY[:4])):
+        assert reply.logprobs == pytest.approx(model_logprobs(model, reply, 0.4), abs=2e-5)
     agent.weights_changed()
     assert count_rows(model, agent, ask(ROOMS[:2])) == [(2, 7)]
 
@@ -127,15 +133,6 @@ def test_new_weights_are_noticed(model_maker, make):
     assert restored.logprobs == pytest.approx(before.logprobs, abs=1e-6)
 
 
-def test_memo_serves_other_temperatures_from_the_same_logits(make, model):
-    agent = make(max_new_tokens=1)
-    agent.act(ask(ROOMS))
-    cool = agent.variant(temperature=0.4, seed=5)
-    assert count_rows(model, cool, ask(ROOMS)) == []
-    for reply in cool.act(ask(ROOMS)):
-        assert reply.logprobs == pytest.approx(model_logprobs(model, reply, 0.4), abs=2e-5)
-
-
 def test_a_variant_leaves_the_first_agent_alone(make):
     agent, twin = make(seed=4), make(seed=4)
     agent.variant(greedy=True, seed=1, name="greedy").act(ask(MANY))
@@ -145,9 +142,13 @@ def test_a_variant_leaves_the_first_agent_alone(make):
         agent.variant(seeds=3)
 
 
-def test_replies_stop_at_stop_tokens_and_say_so(make, word_tokenizer):
+def test_replies_stop_at_stop_tokens_and_say_so(make, model, word_tokenizer):
     agent = make(max_new_tokens=12, temperature=2.0, stop_ids=list(range(8)))
     replies = agent.act(ask(MANY * 4))
+    # Rows end one by one, and the others keep their log-probabilities.
+    assert len({len(r.token_ids) for r in replies}) > 4
+    for reply in replies:
+        assert reply.logprobs == pytest.approx(model_logprobs(model, reply, 2.0), abs=5e-5)
     stopped = [r for r in replies if r.finished]
     assert stopped and len(stopped) < len(replies)
     for r in replies:
@@ -190,14 +191,6 @@ def test_the_text_ends_with_the_stop_string_where_its_token_goes_on(make, word_t
         assert whole == reply.text + "wn"
 
 
-def test_long_runs_keep_logprobs_while_replies_end_one_by_one(make, model):
-    agent = make(max_new_tokens=40, temperature=1.5, stop_ids=[3, 9])
-    replies = agent.act(ask(MANY * 3))
-    assert len({len(r.token_ids) for r in replies}) > 4
-    for reply in replies:
-        assert reply.logprobs == pytest.approx(model_logprobs(model, reply, 1.5), abs=5e-5)
-
-
 def test_top_p_never_leaves_the_nucleus_and_reports_its_probabilities(make, model):
     for r in make(max_new_tokens=1, top_p=0.5).act(ask(MANY * 8)):
         with torch.no_grad():
@@ -209,35 +202,13 @@ def test_top_p_never_leaves_the_nucleus_and_reports_its_probabilities(make, mode
         assert r.logprobs[0] == pytest.approx(expected, abs=1e-4)
 
 
-def test_fixed_token_ids_come_before_the_text(make, word_tokenizer):
-    ids = tuple(word_tokenizer("#P_", add_special_tokens=False)["input_ids"])
-    agent = make(greedy=True)
-    (whole,) = agent.act(ask(["#P_XO#\n"]))
-    (parts,) = agent.act([Prompt(text="XO#\n", prefix_ids=ids)])
-    assert parts.prompt_ids == whole.prompt_ids and parts.token_ids == whole.token_ids
-
-
-def test_a_reply_is_cut_where_the_context_ends(make):
-    agent = make(max_new_tokens=20)
-    (reply,) = agent.act(ask(["#" * 125]))
-    assert len(reply.token_ids) <= 3  # 128 positions
-    assert not reply.finished
-
-
-@pytest.mark.parametrize("max_new_tokens", [1, 6])
+@pytest.mark.parametrize("max_new_tokens", [1, 20])
 def test_a_prompt_beyond_the_context_is_refused_with_its_length(make, max_new_tokens):
     agent = make(max_new_tokens=max_new_tokens)
+    (reply,) = agent.act(ask(["#" * 125]))  # of 128 positions: the reply is cut
+    assert len(reply.token_ids) <= 3 and reply.finished is (max_new_tokens == 1)
     with pytest.raises(ConfigError, match=r"copy 1 at turn 4 has 300 tokens.*at most 128"):
         agent.act([Prompt(text="#"), Prompt(text="#" * 300, copy=1, turn=4)])
-
-
-def test_an_empty_prompt_is_refused(make):
-    with pytest.raises(ConfigError, match="copy 0 at turn 0 has no tokens"):
-        make().act([Prompt(text="")])
-
-
-def test_no_prompts_no_replies(make):
-    assert make().act([]) == []
 
 
 def test_dropout_is_off_while_acting_and_on_again_after(model_maker, make):
@@ -250,14 +221,6 @@ def test_dropout_is_off_while_acting_and_on_again_after(model_maker, make):
     assert reply.logprobs == pytest.approx(model_logprobs(model, reply), abs=2e-5)
 
 
-@pytest.mark.parametrize(
-    "bad", [{"temperature": 0.0}, {"top_p": 0.0}, {"top_p": 1.5}, {"max_new_tokens": 0}]
-)
-def test_settings_out_of_range_are_refused(make, bad):
-    with pytest.raises(ConfigError, match=next(iter(bad))):
-        make(**bad)
-
-
 def test_a_saved_model_is_loaded_with_its_tokenizer(tmp_path, model, word_tokenizer, make):
     # The model's type is Qwen2, for which AutoTokenizer would take Qwen's own splitting.
     model.save_pretrained(tmp_path)
@@ -265,9 +228,8 @@ def test_a_saved_model_is_loaded_with_its_tokenizer(tmp_path, model, word_tokeni
     agent = TransformersAgent.from_pretrained(
         str(tmp_path), device="cpu", max_new_tokens=6, greedy=True
     )
-    assert [r.token_ids for r in agent.act(ask(MANY))] == [
-        r.token_ids for r in make(greedy=True).act(ask(MANY))
-    ]
+    said, expected = agent.act(ask(MANY)), make(greedy=True).act(ask(MANY))
+    assert [r.token_ids for r in said] == [r.token_ids for r in expected]
     assert agent.name == f"transformers:{tmp_path}"
 
 
@@ -278,12 +240,8 @@ def test_an_adapter_is_loaded_on_top(tmp_path, model_maker, word_tokenizer, make
     config = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
     adapted = peft.get_peft_model(model_maker(), config).eval()
     adapted.save_pretrained(tmp_path / "adapter")
-    agent = TransformersAgent.from_pretrained(
-        str(tmp_path / "base"),
-        adapter=str(tmp_path / "adapter"),
-        device="cpu",
-        max_new_tokens=4,
-    )
+    options = {"adapter": str(tmp_path / "adapter"), "device": "cpu", "max_new_tokens": 4}
+    agent = TransformersAgent.from_pretrained(str(tmp_path / "base"), **options)
     plain = make(max_new_tokens=4)
     replies = agent.act(ask(ROOMS))
     assert [r.logprobs for r in replies] != [r.logprobs for r in plain.act(ask(ROOMS))]
@@ -297,11 +255,6 @@ def test_reply_length_is_that_of_the_saved_model_unless_given(model_maker, word_
     model.generation_config.max_new_tokens = 1
     assert TransformersAgent(model, word_tokenizer).max_new_tokens == 1
     assert TransformersAgent(model, word_tokenizer, max_new_tokens=3).max_new_tokens == 3
-
-
-def test_a_folder_without_a_model_is_named(tmp_path):
-    with pytest.raises(DataError, match="no config.json"):
-        TransformersAgent.from_pretrained(str(tmp_path))
 
 
 def test_a_conversation_only_grows(chat_model, chat_tokenizer):

@@ -54,8 +54,10 @@ def read(model, agent, **options):
         handle.remove()
 
 
-@pytest.mark.parametrize("options", [{}, {"token_budget": 40}, {"merge_equal": False}])
-@pytest.mark.parametrize("leave", [(), (1, 4)])
+@pytest.mark.parametrize(
+    ("options", "leave"),
+    [({}, ()), ({"token_budget": 40}, (1, 4)), ({"merge_equal": False}, (1, 4))],
+)
 def test_replies_are_those_of_reading_everything_again(make, options, leave):
     kept = play(make(seed=3, **options), leave=leave)
     again = play(make(seed=3, keep_turns=False, **options), leave=leave)
@@ -76,7 +78,7 @@ def test_only_what_is_new_is_read(make, model):
     assert max(columns for _, columns in again) > 20
 
 
-def test_new_weights_read_everything_again(model_maker, word_tokenizer):
+def test_new_weights_and_other_beginnings_are_read_again(model_maker, word_tokenizer):
     model, other = model_maker(), model_maker(seed=1)
     agent = TransformersAgent(model, word_tokenizer, max_new_tokens=4, greedy=True)
     (first,) = agent.act([Prompt(text="#P#")])
@@ -84,18 +86,16 @@ def test_new_weights_read_everything_again(model_maker, word_tokenizer):
     agent.act([grown])
     model.load_state_dict(other.state_dict())
     (reply,) = agent.act([grown])
-    (expected,) = TransformersAgent(
+    fresh = TransformersAgent(
         other, word_tokenizer, max_new_tokens=4, greedy=True, keep_turns=False
-    ).act([grown])
+    )
+    (expected,) = fresh.act([grown])
     assert reply.token_ids == expected.token_ids
     assert reply.logprobs == pytest.approx(expected.logprobs, abs=2e-5)
-
-
-def test_another_conversation_of_the_same_copy_is_not_mistaken_for_it(make):
-    agent, fresh = make(greedy=True), make(greedy=True, keep_turns=False)
-    (first,) = agent.act([Prompt(text="#P#", copy=5)])
-    other = Prompt(text="_XO", copy=5, prefix_ids=first.prompt_ids[:-1] + (7, 8, 9))
-    assert agent.act([other])[0].logprobs == pytest.approx(fresh.act([other])[0].logprobs, abs=2e-5)
+    # Another conversation of the same copy is not mistaken for it.
+    strange = Prompt(text="_XO", prefix_ids=first.prompt_ids[:-1] + (7, 8, 9))
+    (found,), (expected,) = agent.act([strange]), fresh.act([strange])
+    assert found.logprobs == pytest.approx(expected.logprobs, abs=2e-5)
 
 
 def test_prompts_without_a_past_keep_nothing_for_long(make):
