@@ -42,84 +42,20 @@ class Family:
     """A prompt of one message, "Hi."."""
     more: str
     """What follows a reply that ended, with the next message "Go on."."""
+    listed: str
+    """Where the first prompt lists the functions; ``...`` stands for their JSON."""
+    call: str
+    """A reply that calls ``act`` with an action, ``%s``."""
+    result: str
+    """What follows such a reply where the call returns "A wall."."""
     bos: str | None = None
     kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    knows_tools: bool = True
 
+    def __post_init__(self) -> None:
+        # Jinja leaves out the end of a line behind a block.
+        object.__setattr__(self, "template", self.template.replace("%}\n", "%}{{ '\\n' }}"))
 
-QWEN25 = Family(
-    "{% if messages[0].role != 'system' %}<|im_start|>system\nYou are Qwen, created by Alibaba "
-    "Cloud. You are a helpful assistant.<|im_end|>\n{% endif %}"
-    "{% for m in messages %}" + CHATML_TURN + "{% endfor %}" + CHATML_END,
-    ("<|im_start|>", "<|im_end|>", "<|endoftext|>"),
-    "<|im_end|>",
-    "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant."
-    "<|im_end|>\n<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n",
-    "\n<|im_start|>user\nGo on.<|im_end|>\n<|im_start|>assistant\n",
-)
-# Thoughts of turns before the last question are left out, and "no thinking" is an empty thought.
-QWEN3 = Family(
-    "{% set last = messages | map(attribute='role') | list %}"
-    "{% for m in messages %}{% if m.role == 'assistant' and loop.index < last | length %}"
-    "<|im_start|>assistant\n{{ m.content.split('</think>')[-1].lstrip('\n') }}<|im_end|>\n"
-    "{% else %}" + CHATML_TURN + "{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n"
-    "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n"
-    "{% endif %}{% endif %}",
-    ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<think>", "</think>"),
-    "<|im_end|>",
-    "<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n",
-    "\n<|im_start|>user\nGo on.<|im_end|>\n<|im_start|>assistant\n",
-)
-QWEN3_QUIET = dataclasses.replace(
-    QWEN3,
-    first=QWEN3.first + "<think>\n\n</think>\n\n",
-    more=QWEN3.more + "<think>\n\n</think>\n\n",
-    kwargs={"enable_thinking": False},
-)
-LLAMA3 = Family(
-    "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
-    "{{ m.content | trim }}<|eot_id|>{% endfor %}{% if add_generation_prompt %}"
-    "<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}",
-    ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
-    "<|eot_id|>",
-    "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi.<|eot_id|>"
-    "<|start_header_id|>assistant<|end_header_id|>\n\n",
-    "<|start_header_id|>user<|end_header_id|>\n\nGo on.<|eot_id|>"
-    "<|start_header_id|>assistant<|end_header_id|>\n\n",
-    bos="<|begin_of_text|>",
-)
-GEMMA = Family(
-    "{{ bos_token }}{% if messages[0].role == 'system' %}"
-    "{{ raise_exception('System role not supported') }}{% endif %}"
-    "{% for m in messages %}<start_of_turn>"
-    "{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content | trim }}<end_of_turn>\n"
-    "{% endfor %}{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}",
-    ("<bos>", "<start_of_turn>", "<end_of_turn>", "<eos>"),
-    "<end_of_turn>",
-    "<bos><start_of_turn>user\nHi.<end_of_turn>\n<start_of_turn>model\n",
-    "\n<start_of_turn>user\nGo on.<end_of_turn>\n<start_of_turn>model\n",
-    bos="<bos>",
-)
-MISTRAL = Family(
-    "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }}[/INST]"
-    "{% else %} {{ m.content }}{{ eos_token }}{% endif %}{% endfor %}",
-    ("<s>", "</s>", "[INST]", "[/INST]"),
-    "</s>",
-    "<s>[INST] Hi.[/INST]",
-    "[INST] Go on.[/INST]",
-    bos="<s>",
-)
-FAMILIES = {
-    "qwen2.5": QWEN25,
-    "qwen3": QWEN3,
-    "qwen3, no thinking": QWEN3_QUIET,
-    "llama3": LLAMA3,
-    "gemma": GEMMA,
-    "mistral": MISTRAL,
-}
-
-
-# -- with functions -------------------------------------------------------------------------------
 
 _SIGNATURES = (
     "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are "
@@ -139,167 +75,171 @@ _RESULTS = (
     "\n<tool_response>\n{{ m.content }}\n</tool_response>"
     "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}<|im_end|>\n{% endif %}"
 )
-_QWEN_BODY = (
+_BODY = (
     "{% for m in messages %}{% if m.role == 'tool' %}" + _RESULTS + "{% elif m.tool_calls %}"
-    "" + _CALLS + "{% else %}" + CHATML_TURN + "{% endif %}{% endfor %}" + CHATML_END
+    "" + _CALLS + "{% else %}" + CHATML_TURN + "{% endif %}{% endfor %}"
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Caller:
-    """A family as it writes calls of functions."""
-
-    family: Family
-    listed: str
-    """Where the first prompt lists the functions; ``...`` stands for their JSON."""
-    call: str
-    """A reply that calls ``act`` with an action, ``%s``."""
-    result: str
-    """What follows such a reply where the call returns "A wall."."""
-    knows_tools: bool = True
-
-
-def _with(family: Family, template: str, *special: str) -> Family:
-    # Jinja leaves out the end of a line behind a block.
-    template = template.replace("%}\n", "%}{{ '\\n' }}")
-    return dataclasses.replace(family, template=template, special=(*family.special, *special))
-
-
-_QWEN_CALL = '<tool_call>\n{"name": "act", "arguments": {"action": "%s"}}\n</tool_call>'
-_QWEN_RESULT = (
-    "\n<|im_start|>user\n<tool_response>\nA wall.\n</tool_response><|im_end|>\n"
-    "<|im_start|>assistant\n"
-)
-_QWEN_LISTED = "signatures within <tools></tools> XML tags:\n<tools>\n...\n</tools>"
-CALLERS = {
-    "qwen2.5": Caller(
-        _with(
-            QWEN25,
-            "{% if tools %}<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a "
-            "helpful assistant.\n\n" + _SIGNATURES + "{% endif %}" + _QWEN_BODY,
-        ),
-        _QWEN_LISTED,
-        _QWEN_CALL,
-        _QWEN_RESULT,
-    ),
-    "qwen3": Caller(
-        _with(
-            QWEN3, "{% if tools %}<|im_start|>system\n" + _SIGNATURES + "{% endif %}" + _QWEN_BODY
-        ),
-        _QWEN_LISTED,
-        _QWEN_CALL,
-        _QWEN_RESULT,
-    ),
-    # Strings are written as JSON, quotes and all: they are iterable.
-    "llama3.2": Caller(
-        _with(
-            LLAMA3,
-            "{{ bos_token }}<|start_header_id|>system<|end_header_id|>\n\n"
-            "{% if tools %}Environment: ipython\n{% endif %}Cutting Knowledge Date: December 2023\n"
-            "Today Date: 26 Jul 2024\n\n<|eot_id|>{% for m in messages %}"
-            "{% if m.tool_calls %}<|start_header_id|>assistant<|end_header_id|>\n\n"
-            "{% set c = m.tool_calls[0].function %}"
-            '{"name": "{{ c.name }}", "parameters": {{ c.arguments | tojson }}}<|eot_id|>'
-            "{% elif m.role == 'tool' %}<|start_header_id|>ipython<|end_header_id|>\n\n"
-            "{{ m.content | tojson }}<|eot_id|>"
-            "{% elif tools and loop.first %}<|start_header_id|>user<|end_header_id|>\n\n"
-            "Given the following functions, please respond with a JSON for a function call with "
-            "its proper arguments that best answers the given prompt.\n\n"
-            'Respond in the format {"name": function name, "parameters": dictionary of argument '
-            "name and its value}.Do not use variables.\n\n"
-            "{% for t in tools %}{{ t | tojson }}\n\n{% endfor %}{{ m.content | trim }}<|eot_id|>"
-            "{% else %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
-            "{{ m.content | trim }}<|eot_id|>{% endif %}{% endfor %}{% if add_generation_prompt %}"
-            "<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}",
-        ),
-        "Do not use variables.\n\n...\n\n",
-        '{"name": "act", "parameters": {"action": "%s"}}',
-        '<|start_header_id|>ipython<|end_header_id|>\n\n"A wall."<|eot_id|>'
-        "<|start_header_id|>assistant<|end_header_id|>\n\n",
-    ),
-    # Roles other than these two, and out of turn, are an error.
-    "gemma": Caller(
-        _with(
-            GEMMA,
-            "{{ bos_token }}{% for m in messages %}"
-            "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception("
-            "'Conversation roles must alternate user/assistant') }}{% endif %}<start_of_turn>"
-            "{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content | trim }}"
-            "<end_of_turn>\n{% endfor %}{% if add_generation_prompt %}<start_of_turn>model\n"
-            "{% endif %}",
-        ),
-        "<start_of_turn>user\nYou can call these functions:\n",
-        '{"name": "act", "parameters": {"action": "%s"}}',
-        "\n<start_of_turn>user\nA wall.<end_of_turn>\n<start_of_turn>model\n",
-        knows_tools=False,
-    ),
-    # The functions stand before the last question; a result names the call that it is of.
-    "mistral": Caller(
-        _with(
-            MISTRAL,
-            "{% set asked = messages | selectattr('role', 'equalto', 'user') | list %}"
-            "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}"
-            "{% if tools and m == asked[-1] %}[AVAILABLE_TOOLS] {{ tools | tojson }}"
-            "[/AVAILABLE_TOOLS]{% endif %}[INST] {{ m.content }}[/INST]"
-            "{% elif m.tool_calls %}[TOOL_CALLS] [{% set c = m.tool_calls[0] %}"
-            '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}, '
-            '"id": "{{ c.id }}"}]{{ eos_token }}'
-            "{% elif m.role == 'tool' %}"
-            "{% if m.tool_call_id is not defined or m.tool_call_id | length != 9 %}"
-            "{{ raise_exception('Tool call IDs should be alphanumeric strings with length 9!') }}"
-            '{% endif %}[TOOL_RESULTS] {"content": {{ m.content | string }}, '
-            '"call_id": "{{ m.tool_call_id }}"}[/TOOL_RESULTS]'
-            "{% else %} {{ m.content }}{{ eos_token }}{% endif %}{% endfor %}",
-            *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
-            *("[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
-        ),
-        "<s>[AVAILABLE_TOOLS] [...][/AVAILABLE_TOOLS][INST] ",
-        '[TOOL_CALLS] [{"name": "act", "arguments": {"action": "%s"}, "id": "q7R2abcd9"}]',
-        '[TOOL_RESULTS] {"content": A wall., "call_id": "q7R2abcd9"}[/TOOL_RESULTS]',
-    ),
+_CHATML = {
+    "end": "<|im_end|>",
+    "more": "\n<|im_start|>user\nGo on.<|im_end|>\n<|im_start|>assistant\n",
+    "listed": "signatures within <tools></tools> XML tags:\n<tools>\n...\n</tools>",
+    "call": '<tool_call>\n{"name": "act", "arguments": {"action": "%s"}}\n</tool_call>',
+    "result": "\n<|im_start|>user\n<tool_response>\nA wall.\n</tool_response><|im_end|>\n"
+    "<|im_start|>assistant\n",
 }
+_ASKED = "<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n"
+_QWEN = "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+_NO_THOUGHT = "<think>\n\n</think>\n\n"
+QWEN25 = Family(
+    "{% if tools %}" + _QWEN + "\n\n" + _SIGNATURES + "{% elif messages[0].role != 'system' %}"
+    "" + _QWEN + "<|im_end|>\n{% endif %}" + _BODY + CHATML_END,
+    ("<|im_start|>", "<|im_end|>", "<|endoftext|>"),
+    first=f"{_QWEN}<|im_end|>\n{_ASKED}",
+    **_CHATML,
+)
+# Thoughts of turns before the last question are left out, and "no thinking" is an empty thought.
+QWEN3 = Family(
+    "{% if tools %}<|im_start|>system\n" + _SIGNATURES + "{% endif %}"
+    ""
+    + _BODY.replace(
+        "{% else %}",
+        "{% elif m.role == 'assistant' and not loop.last %}<|im_start|>assistant\n"
+        "{{ m.content.split('</think>')[-1].lstrip('\n') }}<|im_end|>\n{% else %}",
+    )
+    + CHATML_END.replace(
+        "assistant\n",
+        "assistant\n{% if enable_thinking is defined and enable_thinking is false %}"
+        + _NO_THOUGHT
+        + "{% endif %}",
+    ),
+    ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<think>", "</think>"),
+    first=_ASKED,
+    **_CHATML,
+)
+_LLAMA_ASKS = "<|start_header_id|>assistant<|end_header_id|>\n\n"
+# Strings are written as JSON, quotes and all: they are iterable.
+LLAMA32 = Family(
+    "{{ bos_token }}<|start_header_id|>system<|end_header_id|>\n\n"
+    "{% if tools %}Environment: ipython\n{% endif %}Cutting Knowledge Date: December 2023\n"
+    "Today Date: 26 Jul 2024\n\n<|eot_id|>{% for m in messages %}"
+    "{% if m.tool_calls %}<|start_header_id|>assistant<|end_header_id|>\n\n"
+    "{% set c = m.tool_calls[0].function %}"
+    '{"name": "{{ c.name }}", "parameters": {{ c.arguments | tojson }}}<|eot_id|>'
+    "{% elif m.role == 'tool' %}<|start_header_id|>ipython<|end_header_id|>\n\n"
+    "{{ m.content | tojson }}<|eot_id|>"
+    "{% elif tools and loop.first %}<|start_header_id|>user<|end_header_id|>\n\n"
+    "Given the following functions, please respond with a JSON for a function call with "
+    "its proper arguments that best answers the given prompt.\n\n"
+    'Respond in the format {"name": function name, "parameters": dictionary of argument '
+    "name and its value}.Do not use variables.\n\n"
+    "{% for t in tools %}{{ t | tojson }}\n\n{% endfor %}{{ m.content | trim }}<|eot_id|>"
+    "{% else %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+    "{{ m.content | trim }}<|eot_id|>{% endif %}{% endfor %}{% if add_generation_prompt %}"
+    + _LLAMA_ASKS
+    + "{% endif %}",
+    ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+    "<|eot_id|>",
+    "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n"
+    "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n<|eot_id|>"
+    f"<|start_header_id|>user<|end_header_id|>\n\nHi.<|eot_id|>{_LLAMA_ASKS}",
+    f"<|start_header_id|>user<|end_header_id|>\n\nGo on.<|eot_id|>{_LLAMA_ASKS}",
+    "Do not use variables.\n\n...\n\n",
+    '{"name": "act", "parameters": {"action": "%s"}}',
+    f'<|start_header_id|>ipython<|end_header_id|>\n\n"A wall."<|eot_id|>{_LLAMA_ASKS}',
+    bos="<|begin_of_text|>",
+)
+_GEMMA_MORE = "\n<start_of_turn>user\n%s<end_of_turn>\n<start_of_turn>model\n"
+# Roles other than these two, and out of turn, are an error.
+GEMMA = Family(
+    "{{ bos_token }}{% for m in messages %}"
+    "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception("
+    "'Conversation roles must alternate user/assistant') }}{% endif %}<start_of_turn>"
+    "{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content | trim }}"
+    "<end_of_turn>\n{% endfor %}{% if add_generation_prompt %}<start_of_turn>model\n"
+    "{% endif %}",
+    ("<bos>", "<start_of_turn>", "<end_of_turn>", "<eos>"),
+    "<end_of_turn>",
+    "<bos>" + (_GEMMA_MORE % "Hi.").lstrip("\n"),
+    _GEMMA_MORE % "Go on.",
+    "<start_of_turn>user\nYou can call these functions:\n",
+    '{"name": "act", "parameters": {"action": "%s"}}',
+    _GEMMA_MORE % "A wall.",
+    bos="<bos>",
+    knows_tools=False,
+)
+_MARKS = ("<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]")
+_MARKS += ("[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]")
+# The functions stand before the last question; a result names the call that it is of.
+MISTRAL = Family(
+    "{% set asked = messages | selectattr('role', 'equalto', 'user') | list %}"
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}"
+    "{% if tools and m == asked[-1] %}[AVAILABLE_TOOLS] {{ tools | tojson }}"
+    "[/AVAILABLE_TOOLS]{% endif %}[INST] {{ m.content }}[/INST]"
+    "{% elif m.tool_calls %}[TOOL_CALLS] [{% set c = m.tool_calls[0] %}"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}, '
+    '"id": "{{ c.id }}"}]{{ eos_token }}'
+    "{% elif m.role == 'tool' %}"
+    "{% if m.tool_call_id is not defined or m.tool_call_id | length != 9 %}"
+    "{{ raise_exception('Tool call IDs should be alphanumeric strings with length 9!') }}"
+    '{% endif %}[TOOL_RESULTS] {"content": {{ m.content | string }}, '
+    '"call_id": "{{ m.tool_call_id }}"}[/TOOL_RESULTS]'
+    "{% else %} {{ m.content }}{{ eos_token }}{% endif %}{% endfor %}",
+    _MARKS,
+    "</s>",
+    "<s>[INST] Hi.[/INST]",
+    "[INST] Go on.[/INST]",
+    listed="<s>[AVAILABLE_TOOLS] [...][/AVAILABLE_TOOLS][INST] ",
+    call='[TOOL_CALLS] [{"name": "act", "arguments": {"action": "%s"}, "id": "q7R2abcd9"}]',
+    result='[TOOL_RESULTS] {"content": A wall., "call_id": "q7R2abcd9"}[/TOOL_RESULTS]',
+    bos="<s>",
+)
 
 
-_NEW_CALL = "{{ c.function.name }}%s[ARGS]{{ c.function.arguments | tojson }}"
-_NEW_RESULT = "%s{{ m.content }}[/TOOL_RESULTS]"
-
-
-def _newer_mistral(call_id: str, result_id: str, *special: str) -> Family:
+def _newer_mistral(call_id: str, result_id: str, **written: str) -> Family:
     """Return the family as version 11 of its tokenizer (which names calls) and later ones write."""
-    return _with(
-        MISTRAL,
+    return Family(
         "{{ bos_token }}{% if tools %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS]"
         "{% endif %}{% for m in messages %}{% if m.role == 'user' %}[INST]{{ m.content }}[/INST]"
-        "{% elif m.role == 'tool' %}[TOOL_RESULTS]" + _NEW_RESULT % result_id + "{% else %}"
-        "{{ m.content }}{% for c in m.tool_calls or [] %}[TOOL_CALLS]" + _NEW_CALL % call_id + ""
+        "{% elif m.role == 'tool' %}[TOOL_RESULTS]" + result_id + "{{ m.content }}[/TOOL_RESULTS]"
+        "{% else %}{{ m.content }}{% for c in m.tool_calls or [] %}[TOOL_CALLS]"
+        "{{ c.function.name }}" + call_id + "[ARGS]{{ c.function.arguments | tojson }}"
         "{% endfor %}{{ eos_token }}{% endif %}{% endfor %}",
-        *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[ARGS]"),
-        *("[TOOL_RESULTS]", "[/TOOL_RESULTS]", *special),
+        (*_MARKS, "[ARGS]", "[CALL_ID]", "[TOOL_CONTENT]"),
+        "</s>",
+        "<s>[INST]Hi.[/INST]",
+        "[INST]Go on.[/INST]",
+        listed="<s>[AVAILABLE_TOOLS][...][/AVAILABLE_TOOLS][INST]",
+        bos="<s>",
+        **written,
     )
 
 
-CALLERS |= {
-    "mistral, version 11": Caller(
-        _newer_mistral(
-            *("[CALL_ID]{{ c.id }}", "{{ m.tool_call_id }}[TOOL_CONTENT]"),
-            *("[CALL_ID]", "[TOOL_CONTENT]"),
-        ),
-        "<s>[AVAILABLE_TOOLS][...][/AVAILABLE_TOOLS][INST]",
-        '[TOOL_CALLS]act[CALL_ID]q7R2abcd9[ARGS]{"action": "%s"}',
-        "[TOOL_RESULTS]q7R2abcd9[TOOL_CONTENT]A wall.[/TOOL_RESULTS]",
+FAMILIES = {
+    "qwen2.5": QWEN25,
+    "qwen3": QWEN3,
+    "llama3.2": LLAMA32,
+    "gemma": GEMMA,
+    "mistral": MISTRAL,
+    "mistral, version 11": _newer_mistral(
+        *("[CALL_ID]{{ c.id }}", "{{ m.tool_call_id }}[TOOL_CONTENT]"),
+        call='[TOOL_CALLS]act[CALL_ID]q7R2abcd9[ARGS]{"action": "%s"}',
+        result="[TOOL_RESULTS]q7R2abcd9[TOOL_CONTENT]A wall.[/TOOL_RESULTS]",
     ),
-    "mistral, version 13": Caller(
-        _newer_mistral("", ""),
-        "<s>[AVAILABLE_TOOLS][...][/AVAILABLE_TOOLS][INST]",
-        '[TOOL_CALLS]act[ARGS]{"action": "%s"}',
-        "[TOOL_RESULTS]A wall.[/TOOL_RESULTS]",
+    "mistral, version 13": _newer_mistral(
+        *("", ""),
+        call='[TOOL_CALLS]act[ARGS]{"action": "%s"}',
+        result="[TOOL_RESULTS]A wall.[/TOOL_RESULTS]",
     ),
 }
-
-
-@pytest.fixture(params=CALLERS)
-def caller(request: pytest.FixtureRequest) -> Caller:
-    return CALLERS[request.param]
+QUIET = {"enable_thinking": False}
+WITH_QUIET = {
+    **FAMILIES,
+    "qwen3, no thinking": dataclasses.replace(
+        QWEN3, first=QWEN3.first + _NO_THOUGHT, more=QWEN3.more + _NO_THOUGHT, kwargs=QUIET
+    ),
+}
 
 
 def tokenizer_of(family: Family) -> Any:
@@ -316,6 +256,7 @@ def family(request: pytest.FixtureRequest) -> Family:
     return FAMILIES[request.param]
 
 
+@pytest.mark.parametrize("family", WITH_QUIET.values(), ids=WITH_QUIET)
 def test_prompts_are_written_as_the_family_documents_them(family: Family):
     chat = ChatFormat(tokenizer_of(family), template_kwargs=family.kwargs)
     assert chat.first([Message("user", "Hi.")]) == family.first
@@ -326,11 +267,9 @@ def test_prompts_are_written_as_the_family_documents_them(family: Family):
 
 
 # That of Qwen3 without thinking leaves out the empty thoughts of earlier turns.
-@pytest.mark.parametrize("name", [name for name in FAMILIES if FAMILIES[name] is not QWEN3_QUIET])
-def test_a_conversation_of_tokens_is_the_templates_own_rendering(name: str):
-    family = FAMILIES[name]
+def test_a_conversation_of_tokens_is_the_templates_own_rendering(family: Family):
     tokenizer = tokenizer_of(family)
-    chat = ChatFormat(tokenizer, template_kwargs=family.kwargs)
+    chat = ChatFormat(tokenizer)
     talk = [Message("user", "Hi.")]
     ids = tokenizer(chat.first(talk), add_special_tokens=False)["input_ids"]
     for number in range(3):
@@ -345,7 +284,6 @@ def test_a_conversation_of_tokens_is_the_templates_own_rendering(name: str):
             add_generation_prompt=True,
             tokenize=True,
             return_dict=False,
-            **family.kwargs,
         )
         assert ids == whole
 
@@ -372,35 +310,35 @@ def test_thoughts_that_were_sampled_stay_and_prompts_with_a_window_have_none():
     )
 
 
-def test_functions_are_listed_and_results_written_as_the_family_documents_them(caller: Caller):
-    chat = ChatFormat(tokenizer_of(caller.family))
+def test_functions_are_listed_and_results_written_as_the_family_documents_them(family: Family):
+    chat = ChatFormat(tokenizer_of(family))
     first = chat.first([Message("user", "Hi.")], [ACT_TOOL])
-    assert caller.listed.replace("...", json.dumps(ACT_TOOL)) in first and "Hi." in first
+    assert family.listed.replace("...", json.dumps(ACT_TOOL)) in first and "Hi." in first
     result = Message("tool", "A wall.", "q7R2abcd9")
-    assert chat.more([result], True, [ACT_TOOL]) == caller.result
+    assert chat.more([result], True, [ACT_TOOL]) == family.result
     # A call that was cut has no end of its own: it is written for it.
-    assert chat.more([result], False, [ACT_TOOL]) == caller.family.end + caller.result
+    assert chat.more([result], False, [ACT_TOOL]) == family.end + family.result
 
 
-def test_a_conversation_of_calls_is_the_templates_own_rendering(caller: Caller):
-    tokenizer = tokenizer_of(caller.family)
+def test_a_conversation_of_calls_is_the_templates_own_rendering(family: Family):
+    tokenizer = tokenizer_of(family)
     chat = ChatFormat(tokenizer)
     ids = tokenizer(chat.first([Message("user", "Hi.")], [ACT_TOOL]), add_special_tokens=False)
     ids = list(ids["input_ids"])
-    if caller.knows_tools:
+    if family.knows_tools:
         talk: list[dict[str, Any]] = [{"role": "user", "content": "Hi."}]
     else:
         text = chat.first([Message("user", "Hi.")], [ACT_TOOL]).partition("user\n")[2]
-        talk = [{"role": "user", "content": text.partition(caller.family.end)[0]}]
+        talk = [{"role": "user", "content": text.partition(family.end)[0]}]
     for action in ("up", "down", "left"):
-        reply = caller.call % action
-        ids += tokenizer(reply + caller.family.end, add_special_tokens=False)["input_ids"]
+        reply = family.call % action
+        ids += tokenizer(reply + family.end, add_special_tokens=False)["input_ids"]
         result = Message("tool", f"seen {action}", call_id_of(reply))
         more = chat.more([result], True, [ACT_TOOL])
         ids += tokenizer(more, add_special_tokens=False)["input_ids"]
         function = {"name": "act", "arguments": {"action": action}}
         call = {"type": "function", "id": "q7R2abcd9", "function": function}
-        if caller.knows_tools:
+        if family.knows_tools:
             talk.append({"role": "assistant", "content": "", "tool_calls": [call]})
             talk.append({"role": "tool", "content": result.content, "tool_call_id": "q7R2abcd9"})
         else:
@@ -408,7 +346,7 @@ def test_a_conversation_of_calls_is_the_templates_own_rendering(caller: Caller):
             talk.append({"role": "user", "content": result.content})
         whole = tokenizer.apply_chat_template(
             talk,
-            tools=[dict(ACT_TOOL)] if caller.knows_tools else None,
+            tools=[dict(ACT_TOOL)] if family.knows_tools else None,
             add_generation_prompt=True,
             tokenize=True,
             return_dict=False,
@@ -416,25 +354,25 @@ def test_a_conversation_of_calls_is_the_templates_own_rendering(caller: Caller):
         assert ids == whole
 
 
-def test_calls_are_read_as_the_family_writes_them(caller: Caller):
+def test_calls_are_read_as_the_family_writes_them(family: Family):
     for marks in (r"\[TOOL_CALLS\]", r"\[[A-Z_]+\]", "none"):  # special tokens may be left out
-        parsed = get_form("tool_chat").parse(re.sub(marks, "", caller.call) % "go up")
+        parsed = get_form("tool_chat").parse(re.sub(marks, "", family.call) % "go up")
         assert (parsed.action, parsed.valid_format) == ("go up", True)
 
 
-def test_the_first_of_several_calls_counts_and_a_damaged_one_is_none(caller: Caller):
-    form, call = get_form("tool_chat"), caller.call % "go up"
-    several = [call + caller.call % "go down"]
+def test_the_first_of_several_calls_counts_and_a_damaged_one_is_none(family: Family):
+    form, call = get_form("tool_chat"), family.call % "go up"
+    several = [call + family.call % "go down"]
     if call.endswith("}]"):
-        several.append(f"{call[:-1]}, {{{(caller.call % 'go down').partition('{')[2]}")
+        several.append(f"{call[:-1]}, {{{(family.call % 'go down').partition('{')[2]}")
     for text in several:
         assert form.parse(text) == Parsed("go up", True, "")
     for damaged in (call.replace('":', '"'), call[: call.index("go up") + 2]):
         assert form.parse(damaged) == Parsed(damaged, False, "")
 
 
-def test_demonstrations_are_calls_as_the_template_renders_them(caller: Caller):
-    tokenizer = tokenizer_of(caller.family)
+def test_demonstrations_are_calls_as_the_template_renders_them(family: Family):
+    tokenizer = tokenizer_of(family)
     form, chat = get_form("tool_chat"), ChatFormat(tokenizer)
     actions = ['say "a\\b"', "say <é>", "right", "right"]
     venv = ToyVectorEnv(1, max_turns=len(actions))
@@ -447,7 +385,7 @@ def test_demonstrations_are_calls_as_the_template_renders_them(caller: Caller):
     for turn, action in zip(episode.turns, actions, strict=False):
         for message in turn.messages:
             one = {**message, "tool_call_id": "000000000"}
-            if not caller.knows_tools:
+            if not family.knows_tools:
                 one["role"] = "user"
                 if not talk:
                     told = chat.first([Message("user", "Hi.")], [ACT_TOOL]).partition("user\n")[2]
@@ -456,14 +394,14 @@ def test_demonstrations_are_calls_as_the_template_renders_them(caller: Caller):
         function = {"name": "act", "arguments": {"action": action}}
         call = {"type": "function", "id": "000000000", "function": function}
         said = {"role": "assistant", "content": f"The next step is: {action}."}
-        if caller.knows_tools:
+        if family.knows_tools:
             talk.append({**said, "tool_calls": [call]})
         else:
             written = json.dumps({"name": "act", "parameters": {"action": action}})
             talk.append({**said, "content": f"{said['content']}\n{written}"})
         whole = tokenizer.apply_chat_template(
             talk,
-            tools=[dict(ACT_TOOL)] if caller.knows_tools else None,
+            tools=[dict(ACT_TOOL)] if family.knows_tools else None,
             tokenize=True,
             return_dict=False,
         )
@@ -475,15 +413,15 @@ def test_demonstrations_are_calls_as_the_template_renders_them(caller: Caller):
 
 
 def test_a_call_is_written_where_a_template_ends_its_prompts_with_an_empty_thought():
-    family = CALLERS["qwen3"].family
+    family = QWEN3
     template = family.template + "{% if add_generation_prompt %}<think>\n\n</think>\n\n{% endif %}"
     quiet = ChatFormat(tokenizer_of(dataclasses.replace(family, template=template)))
-    said = "The next step is: up.\n" + _QWEN_CALL % "up"
+    said = "The next step is: up.\n" + QWEN3.call % "up"
     assert quiet.reply(get_form("tool_chat"), "up") == said
 
 
 def test_a_template_that_shows_no_calls_leaves_them_to_the_form():
-    family = CALLERS["qwen2.5"].family
+    family = QWEN25
     for change in ("", "{{ raise_exception('no calls') }}"):
         template = family.template.replace(_CALLS.replace("%}\n", "%}{{ '\\n' }}"), change)
         assert template != family.template
@@ -505,15 +443,15 @@ def trained_text(rows: Any, tokenizer: Any) -> list[str]:
     return [tokenizer.decode(ids) for _, ids in sorted(told.items())]
 
 
-@pytest.mark.parametrize("shift", [0, -1, 1])
-def test_the_loss_covers_replies_alone(family: Family, model_maker: Any, shift: int):
+SHIFTS = [(name, 0) for name in FAMILIES] + [("qwen3", -1), ("qwen3", 1)]
+
+
+@pytest.mark.parametrize(("name", "shift"), SHIFTS)
+def test_the_loss_covers_replies_and_calls_alone(name: str, shift: int, model_maker: Any):
+    family = FAMILIES[name]
     check_the_loss(family, model_maker, shift, "react", "Thought: turn {}\nAction: right")
-
-
-@pytest.mark.parametrize("shift", [0, -1, 1])
-def test_the_loss_covers_calls_alone(caller: Caller, model_maker: Any, shift: int):
-    call = caller.call.replace("{", "{{").replace("}", "}}")
-    check_the_loss(caller.family, model_maker, shift, "tool_chat", "{}" + call % ("right",))
+    call = family.call.replace("{", "{{").replace("}", "}}")
+    check_the_loss(family, model_maker, shift, "tool_chat", "{}" + call % ("right",))
 
 
 def check_the_loss(family: Family, model_maker: Any, shift: int, form: str, said: str) -> None:
@@ -531,7 +469,7 @@ def check_the_loss(family: Family, model_maker: Any, shift: int, form: str, said
             return replies
 
     model = model_maker(vocabulary=len(tokenizer), positions=4096)
-    chat = ChatFormat(tokenizer, template_kwargs=family.kwargs)
+    chat = ChatFormat(tokenizer)
     agent = Scripted(model, tokenizer, max_new_tokens=2, chat_format=chat)
     played = run_episodes(ToyVectorEnv(2, max_turns=3), agent, get_form(form), seed=0)
     assert all(turn.action == "right" for t in played for turn in t.turns)
