@@ -288,7 +288,7 @@ def test_a_conversation_of_tokens_is_the_templates_own_rendering(family: Family)
         assert ids == whole
 
 
-def test_thoughts_that_were_sampled_stay_and_prompts_with_a_window_have_none():
+def test_prompts_with_a_window_have_no_thoughts_of_earlier_turns():
     tokenizer = tokenizer_of(QWEN3)
     chat = ChatFormat(tokenizer)
     # Rendered again, the thought of an earlier turn is left out, as the model card says.
@@ -300,14 +300,6 @@ def test_thoughts_that_were_sampled_stay_and_prompts_with_a_window_have_none():
         ]
     )
     assert "hm" not in again and "left<|im_end|>" in again
-    # Of a conversation that only grows, what was sampled is what is read.
-    ids = tokenizer("<think>\nhm\n</think>\n\nleft<|im_end|>", add_special_tokens=False)
-    reply = Reply("left", token_ids=tuple(ids["input_ids"]))
-    more = chat.more([Message("user", "A wall.")], True)
-    assert tokenizer.decode(reply.token_ids) + more == (
-        "<think>\nhm\n</think>\n\nleft<|im_end|>\n<|im_start|>user\nA wall.<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
 
 
 def test_functions_are_listed_and_results_written_as_the_family_documents_them(family: Family):

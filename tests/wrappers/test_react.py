@@ -80,14 +80,9 @@ def test_tool_templates_make_the_environments_own_words():
 @pytest.mark.parametrize(
     "call",
     [
-        # Qwen and Hermes, Llama 3.1 and 3.2, Mistral, Gemma.
-        '<tool_call>\n{"name": "act", "arguments": {"action": "go to desk 1"}}\n</tool_call>',
-        '{"name": "act", "parameters": {"action": "go to desk 1"}}',
+        # Llama and Gemma, beside what tests of chat templates have.
         '<|python_tag|>{"name": "act", "parameters": {"action": "go to desk 1"}}',
         "[act(action='go to desk 1')]",
-        '[TOOL_CALLS] [{"name": "act", "arguments": {"action": "go to desk 1"}}]',
-        '[TOOL_CALLS]act[ARGS]{"action": "go to desk 1"}',
-        '[TOOL_CALLS]act[CALL_ID]q7R2abcd9[ARGS]{"action": "go to desk 1"}',
         '```tool_code\nact(action="go to desk 1")\n```',
         '```tool_code\nprint(default_api.act(action="go to desk 1"))\n```',
     ],

@@ -14,7 +14,6 @@ import pytest
 from households import Kitchen, after, kitchen, kitchen_game
 
 from creditrl._origin import install_command
-from creditrl.envs.alfworld.builtin import GeneratedGames
 from creditrl.envs.alfworld.engine import ALFWorldEngine
 from creditrl.envs.alfworld.game import display_names
 from creditrl.envs.alfworld.problem import Problem
@@ -61,13 +60,6 @@ def facts_of(problem: Problem) -> tuple[dict[str, list[tuple[str, ...]]], dict[s
     return facts, locations
 
 
-@pytest.mark.parametrize("index", range(6))
-def test_the_first_facts_are_the_first_state(index: int) -> None:
-    source = GeneratedGames("train")[index].data
-    facts, locations = facts_of(source.problem())
-    assert read_state(source.load(), facts, locations) == source.load().start
-
-
 def test_facts_of_every_kind_are_read() -> None:
     game = kitchen_game()
     start, locations = facts_of(kitchen())
@@ -93,31 +85,18 @@ def test_facts_of_every_kind_are_read() -> None:
         "use desklamp 1; look",
     )
     assert read_state(game, facts, locations) == wanted
-
-
-def test_what_is_in_the_hands_is_read() -> None:
-    game = kitchen_game()
-    start, locations = facts_of(kitchen())
+    # In the hands, by which another thing was cut.
     facts = defaultdict(list, start)
     for predicate in ("inreceptacle", "objectatlocation"):
         facts[predicate] = [fact for fact in start[predicate] if fact[0] != "knife 1"]
-    facts |= {
-        "atlocation": [("agent1", "loc 7")],
-        "holds": [("agent1", "knife 1")],
-        "not_inreceptacle": [("knife 1", "countertop 1")],
-        "issliced": [("apple 1",)],
-    }
-    wanted = after(
-        game, "go to countertop 1; take knife 1 from countertop 1; slice apple 1 with knife 1"
-    )
-    assert read_state(game, facts, locations) == wanted
+    facts |= {"atlocation": [("agent1", "loc 7")], "holds": [("agent1", "knife 1")]}
+    facts |= {"not_inreceptacle": [("knife 1", "countertop 1")], "issliced": [("apple 1",)]}
+    cut = "go to countertop 1; take knife 1 from countertop 1; slice apple 1 with knife 1"
+    assert read_state(game, facts, locations) == after(game, cut)
+    with pytest.raises(ConfigError, match="Kitchen does not say what its game is in PDDL"):
+        Kitchen().textworld_data()
 
 
 def test_the_short_way_back_stays_in_its_process() -> None:
     place = Place(Way(object(), 3, {"facts of textworld's": frozenset({lambda: None})}))
     assert pickle.loads(pickle.dumps(place)).way is None
-
-
-def test_games_without_pddl_say_so() -> None:
-    with pytest.raises(ConfigError, match="Kitchen does not say what its game is in PDDL"):
-        Kitchen().textworld_data()
