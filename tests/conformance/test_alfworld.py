@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,9 @@ from creditrl.envs.alfworld.builtin import GeneratedGames
 from creditrl.envs.alfworld.game import bits
 from creditrl.envs.alfworld.generate import HouseholdConfig
 from creditrl.envs.alfworld.official import OfficialGames
-from creditrl.envs.alfworld.problem import TASK_TYPES
+from creditrl.envs.alfworld.problem import FLAVOURS, TASK_TYPES
 from creditrl.envs.alfworld.rules import is_in_reach
 from creditrl.envs.base import TextEnv
-from creditrl.envs.bench import Games
 from creditrl.envs.check import check
 from creditrl.errors import DataError
 from creditrl.types import Task
@@ -75,34 +74,35 @@ def test_real_games_of_every_split_and_type_play_as_in_textworld(
 
 
 @pytest.mark.slow
-def test_real_games_in_the_older_wording_play_as_in_textworld(sides: Sides, test_data: Path):
-    games = row_games(test_data / "alfworld" / ROWS, 50, 21, "0.3").tasks[44:]
-    assert {task.type for task in games} == set(TASK_TYPES)
-    compare(sides, games)
-
-
-@pytest.mark.slow
-def test_game_files_play_as_they_are(sides: Sides, test_data: Path, tmp_path: Path) -> None:
+def test_games_in_the_older_wording_game_files_and_peoples_sentences_do_so_too(
+    sides: Sides, test_data: Path, tmp_path: Path
+) -> None:
+    older = row_games(test_data / "alfworld" / ROWS, 50, 21, "0.3").tasks[44:]
+    assert {task.type for task in older} == set(TASK_TYPES)
     unpack_sample(test_data, tmp_path)
-    tasks = [
+    files = [
         next(task for task in OfficialGames(split, data_dir=tmp_path) if task.type == kind)
         for kind, split in zip(TASK_TYPES, ("train", "valid_seen") * 3, strict=True)
     ]
-    compare(sides, tasks)
+    told = OfficialGames("train", data_dir=tmp_path, annotation=1)[0]
+    assert told.goal != OfficialGames("train", data_dir=tmp_path)[0].goal
+    compare(sides, [*older, *files, told])
 
 
-@pytest.mark.slow
-def test_peoples_sentences_are_said_by_both(sides: Sides, test_data: Path, tmp_path: Path) -> None:
-    unpack_sample(test_data, tmp_path)
-    templated = OfficialGames("train", data_dir=tmp_path)[0]
-    task = OfficialGames("train", data_dir=tmp_path, annotation=1)[0]
-    assert task.goal != templated.goal
-    compare(sides, [task])
+def test_builtin_games_do_so_too(sides: Sides) -> None:
+    """What TextWorld loads of them is what is exported, in either wording."""
+    doors = HouseholdConfig(size="small", closed=0.6)
+    for flavour in FLAVOURS:
+        games = GeneratedGames("train", doors, flavour=flavour)
+        compare(sides, [games.task(i) for i in range(6)])
+    compare(sides, [GeneratedGames("train").task(0)])
 
 
-def test_all_that_is_said_of_a_thing_is_said_alike(test_data: Path) -> None:
+@pytest.mark.parametrize("builtin", [False, True])
+def test_all_that_is_said_of_a_thing_is_said_alike(test_data: Path, builtin: bool) -> None:
     """Whatever was done to a thing, in every order that shows: sliced or not, clean, hot, cold."""
-    task, thing = next(_whole_kitchens(row_games(test_data / "alfworld" / ROWS, 400, 3, "0.4")))
+    real = row_games(test_data / "alfworld" / ROWS, 400, 3, "0.4").tasks
+    task, thing = next(_whole_kitchens(GeneratedGames("train") if builtin else real))
     said: set[str] = set()
 
     def script(
@@ -153,9 +153,9 @@ def test_all_that_is_said_of_a_thing_is_said_alike(test_data: Path) -> None:
     }
 
 
-def _whole_kitchens(games: Games) -> Iterator[tuple[Task, str]]:
+def _whole_kitchens(tasks: Iterable[Task]) -> Iterator[tuple[Task, str]]:
     """Yield games where a thing can be cut, washed, heated and cooled, and what it is."""
-    for task in games.tasks:
+    for task in tasks:
         game = task.data.load()
         all_of_it = game.sliceable & game.cleanable & game.heatable & game.coolable
         for r, things in enumerate(game.start.contents):

@@ -39,7 +39,7 @@ def opened(path: Path) -> OfficialFolder:
     return OfficialFolder(path)
 
 
-@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [32, pytest.param(1, marks=pytest.mark.slow)])
 def test_recorded_programs_lead_to_the_recorded_graphs(folder: OfficialFolder, every: int) -> None:
     assert len(folder.triples) == 251
     for triple in folder.triples[::every]:
@@ -57,10 +57,11 @@ def test_recorded_programs_lead_to_the_recorded_graphs(folder: OfficialFolder, e
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flavour", list(PROFILE_OF))
-def test_every_recorded_walk_leaves_the_marks_of_upstream(flavour: Flavour, folder: OfficialFolder):
+def test_recorded_walks_leave_the_marks_of_upstream(flavour: Flavour, folder: OfficialFolder):
     walks = [json.loads(line) for line in lzma.open(GOLDEN, "rt", encoding="utf-8")]
     walks = [walk for walk in walks if walk["flavour"] == flavour]
     assert len(walks) == 14
+    walks = [walk for k, walk in enumerate(walks) if k % 4 < 2]  # tidy and stirred, both releases
     outcomes: Counter[str] = Counter()
     for walk in walks:
         graph = folder.graph(walk["scene"], walk["release"])

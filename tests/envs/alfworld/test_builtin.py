@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections import Counter
 
 import pytest
 
@@ -28,8 +27,7 @@ def test_sets_are_as_large_as_promised_and_their_types_take_turns(split: str):
         assert (task.type, task.split, task.index) == (TASK_TYPES[i % 6], split, i)
         assert task.goal == task.data.load().goal_text
         assert 3 <= task.difficulty <= 12 and task.difficulty.is_integer()
-    counts = Counter(tasks.task(i).type for i in range(134))
-    assert max(counts.values()) - min(counts.values()) <= 1
+    assert list(GeneratedGames(split, num_tasks=7)) == [tasks.task(i) for i in range(7)]
 
 
 def test_ids_name_the_settings_that_differ():
@@ -56,11 +54,6 @@ def test_goals_are_alfworlds_sentences():
         "pick_cool_then_place_in_recep": {"put a cool X in Y", "cool some X and put it in Y"},
         "pick_two_obj_and_place": {"put two X in Y", "find two X and put them in Y"},
     }
-
-
-def test_a_larger_set_begins_with_the_smaller_one():
-    small, large = GeneratedGames("train", num_tasks=7), GeneratedGames("train", num_tasks=70)
-    assert list(small) == [large.task(i) for i in range(7)] and len(large) == 70
 
 
 def test_types_are_chosen_without_making_a_task(monkeypatch: pytest.MonkeyPatch):

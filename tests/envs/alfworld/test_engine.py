@@ -91,23 +91,14 @@ def test_what_was_looked_at_counts_only_on_request() -> None:
         assert len(set(kitchen.engine.state_keys(kitchen.all, "world"))) == 1
 
 
-def test_copies_of_one_game_share_it_and_not_their_states() -> None:
-    source = Numbered(0)
-    kitchen = Kitchens(3, Task("shared", "", "train", 0, data=source))
-    frame = kitchen.step("go to fridge 1", "go to drawer 1", "sing")
-    assert [text[:22] for text in frame.text] == [
-        "You arrive at fridge 1",
-        "You arrive at drawer 1",
-        "Nothing happens.",
-    ]
-    assert source.loads == 1
-
-
 def test_games_in_memory_are_loaded_once_and_those_that_left_it_again() -> None:
     first = Numbered(1)
     assert load_game(first) is load_game(Numbered(1))
-    kitchen = Kitchens(task=Task("first", "", "train", 0, data=first))
-    for action in WIN[:3]:
+    kitchen = Kitchens(3, Task("first", "", "train", 0, data=first))
+    texts = kitchen.step(WIN[0], "go to drawer 1", "sing").text
+    # Copies share their game, and not their states.
+    assert [text[:27] for text in texts[1:]] == ["You arrive at drawer 1. The", "Nothing happens."]
+    for action in WIN[1:3]:
         kitchen.step(action)
     saved = kitchen.copies.snapshot(kitchen.all)
     for number in range(CACHED_GAMES):
@@ -116,7 +107,7 @@ def test_games_in_memory_are_loaded_once_and_those_that_left_it_again() -> None:
     for action in WIN[3:]:  # who plays a game keeps it
         frame = kitchen.step(action)
     assert frame.info["success"][0] and first.loads == 1
-    other = Kitchens()
+    other = Kitchens(3)
     other.copies.restore(other.all, saved)
     assert first.loads == 2
     for action in WIN[3:]:

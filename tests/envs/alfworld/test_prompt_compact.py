@@ -56,12 +56,11 @@ def test_at_first_the_room_is_told_as_unsearched():
         *("new countertop 1 drawer 2 drawer 1 microwave 1", "known nothing", "place fridge 1"),
         *("use microwave 1", "heat egg fridge", "hold nothing", "at start", "here nothing"),
     ]
-
-
-def test_places_of_the_goal_are_searched_last():
+    # Places of the goal are searched last.
     searched = ["countertop 1", "drawer 2", "drawer 1", "microwave 1"]
     visits = [f"You arrive at {r}. On the {r}, you see nothing." for r in searched]
     assert told(HEAT, *visits)[0] == "new fridge 1"
+    assert told(HEAT, "Nothing happens.")[-1] == "failed"
 
 
 def test_what_the_goal_needs_is_told_when_it_is_in_reach():
@@ -74,11 +73,12 @@ def test_what_was_seen_elsewhere_is_known():
     lines = told(HEAT, COUNTER, TAKEN, "You arrive at microwave 1. The microwave 1 is closed.")
     assert lines[0] == "known egg 1 countertop 1"
     assert lines[-3:] == ["hold goal egg 2", "at microwave 1 closed", "here nothing"]
-
-
-def test_the_hand_tells_what_has_become_of_its_thing():
     heated = "You heat the egg 2 using the microwave 1."
     assert "hold goal egg 2 hot" in told(HEAT, COUNTER, TAKEN, heated)
+    # The place where one stands comes first.
+    drawer = "You arrive at drawer 1. The drawer 1 is closed."
+    lines = told("put a egg in drawer", COUNTER, TAKEN, drawer)
+    assert "place drawer 1 drawer 2" in lines
 
 
 def test_a_thing_of_another_class_is_told_apart_and_the_search_goes_on():
@@ -100,12 +100,6 @@ def test_an_untreated_object_in_place_is_still_wanted():
     assert lines[0] == "known egg 2 fridge 1"
 
 
-def test_the_place_where_one_stands_comes_first():
-    drawer = "You arrive at drawer 1. The drawer 1 is closed."
-    lines = told("put a egg in drawer", COUNTER, TAKEN, drawer)
-    assert "place drawer 1 drawer 2" in lines
-
-
 def test_lamps_are_told_and_searched_for():
     task = "look at egg under the desklamp"
     assert told(task, COUNTER, TAKEN)[0].startswith("new drawer 2")
@@ -120,10 +114,6 @@ def test_what_the_list_offers_to_take_is_in_reach():
     drawer = "You arrive at drawer 1. The drawer 1 is open. In it, you see nothing."
     lines = told(HEAT, drawer, actions=("take egg 1 from drawer 2",))
     assert lines[-1] == "here egg 1"
-
-
-def test_a_failed_command_is_told():
-    assert told(HEAT, "Nothing happens.")[-1] == "failed"
 
 
 def test_a_task_in_free_words_shows_them_and_all_things():
