@@ -18,16 +18,11 @@ HOUSEHOLD = """
 (:domain alfred)
 (:objects
   agent1 - agent
-  Mug_bar_1 - object
-  Mug_bar_2 - object
-  Cabinet_bar_1 - receptacle
-  CounterTop_bar_1 - receptacle
-  loc_0 - location
-  loc_1 - location
-  loc_2 - location
+  Mug_bar_1 Mug_bar_2 - object
+  Cabinet_bar_1 CounterTop_bar_1 - receptacle
+  loc_0 loc_1 loc_2 - location
   MugType - otype
-  CabinetType - rtype
-  CounterTopType - rtype
+  CabinetType CounterTopType - rtype
 )
 (:init
   (atLocation agent1 loc_0)
@@ -77,14 +72,7 @@ def write_trial(
     game_data: dict[str, Any] | str | None = None,
     trajectory_data: dict[str, Any] | str | None = None,
 ) -> Path:
-    """Write ``<home>/json_2.1.1/<name>/`` and return it.
-
-    Args:
-        home: the folder of the data.
-        name: ``<split>/<task>/<trial>``.
-        game_data: the game's content or, as text, its bytes; None: no such file.
-        trajectory_data: the same of ``traj_data.json``.
-    """
+    """Write ``<home>/json_2.1.1/<split>/<task>/<trial>`` with these files, and return it."""
     folder = home / "json_2.1.1" / name
     folder.mkdir(parents=True)
     for file, data in (("game.tw-pddl", game_data), ("traj_data.json", trajectory_data)):

@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -64,22 +63,20 @@ def twins() -> list[str]:
     return [theirs, ours]
 
 
-def prepare(sample: Path, folder: Path) -> dict[str, bool]:
+def prepare(test_data: Path, folder: Path) -> dict[str, bool]:
     """Put six real games, the agent and upstream's config into a folder.
 
-    Returns:
-        The ids of the games, and whether the agent knows a plan.
+    Returns their ids, and whether the agent knows a plan.
     """
-    with tarfile.open(sample) as packed:
-        packed.extractall(folder, filter="data")
-    root = folder / "json_2.1.1"
+    from alfworld_files import unpack_sample
+
+    root = unpack_sample(test_data, folder) / "json_2.1.1"
     games = sorted(path.parent for path in (root / "valid_seen").glob("*/*/game.tw-pddl"))
     of_each_type = {game.parent.name.partition("-")[0]: game for game in games}
     for game in of_each_type.values():
         shutil.copytree(game, root / "valid_unseen" / game.relative_to(root / "valid_seen"))
-    env: Any = gym.make(
-        "CreditRL/ALFWorld-v0", data="official", data_dir=folder, split="valid_unseen"
-    )
+    options: dict[str, Any] = {"data": "official", "data_dir": folder, "split": "valid_unseen"}
+    env: Any = gym.make("CreditRL/ALFWorld-v0", **options)
     tasks = env.unwrapped.tasks
     known = {}
     for k in range(0, len(tasks), 2):

@@ -99,11 +99,8 @@ def _of_module(place: str, source: str, module: Any) -> Iterator[Expression]:
 def _patterns(value: Any) -> Iterator[Any]:
     if isinstance(value, re.Pattern | regex.Pattern):
         yield value
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _patterns(item)
-    elif isinstance(value, dict):
-        for item in value.values():
+    elif isinstance(value, tuple | list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from _patterns(item)
 
 
@@ -132,46 +129,38 @@ def pumps(pattern: Any) -> list[tuple[str, str, str]]:
 def _pieces(tree: Any) -> Iterator[str]:
     """Yield the parts of one string that an expression takes, each repeat once."""
     for kind, value in tree:
-        name = str(kind)
-        if name == "LITERAL":
-            yield chr(value)
-        elif name == "NOT_LITERAL":
-            yield "b" if value == ord("a") else "a"
-        elif name == "ANY":
-            yield "a"
-        elif name == "IN":
-            yield _member(value)
-        elif name == "BRANCH":
-            for branch in value[1]:
-                yield from _pieces(branch)
-        elif name == "SUBPATTERN":
-            yield from _pieces(value[-1])
-        elif name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
-            yield from _pieces(value[2])
-        elif name == "ATOMIC_GROUP":
-            yield from _pieces(value)
+        match str(kind):
+            case "LITERAL":
+                yield chr(value)
+            case "NOT_LITERAL":
+                yield "b" if value == ord("a") else "a"
+            case "ANY":
+                yield "a"
+            case "IN":
+                yield _member(value)
+            case "BRANCH":
+                for branch in value[1]:
+                    yield from _pieces(branch)
+            case "SUBPATTERN":
+                yield from _pieces(value[-1])
+            case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+                yield from _pieces(value[2])
+            case "ATOMIC_GROUP":
+                yield from _pieces(value)
+
+
+_CLASSES = {"SPACE": " ", "DIGIT": "0", "WORD": "a"}
+_CLASSES |= {"NOT_SPACE": "a", "NOT_DIGIT": "a", "NOT_WORD": "-"}
 
 
 def _member(choices: Any) -> str:
-    negated = any(str(kind) == "NEGATE" for kind, _ in choices)
     out: set[str] = set()
-    classes = {
-        "CATEGORY_SPACE": " ",
-        "CATEGORY_DIGIT": "0",
-        "CATEGORY_WORD": "a",
-        "CATEGORY_NOT_SPACE": "a",
-        "CATEGORY_NOT_DIGIT": "a",
-        "CATEGORY_NOT_WORD": "-",
-    }
     for kind, value in choices:
-        name = str(kind)
-        if name == "LITERAL":
-            out.add(chr(value))
-        elif name == "RANGE":
-            out.add(chr(value[0]))
-        elif name == "CATEGORY":
-            out.add(classes[str(value)])
-    if not negated:
+        if str(kind) in ("LITERAL", "RANGE"):
+            out.add(chr(value if str(kind) == "LITERAL" else value[0]))
+        elif str(kind) == "CATEGORY":
+            out.add(_CLASSES[str(value).removeprefix("CATEGORY_")])
+    if not any(str(kind) == "NEGATE" for kind, _ in choices):
         return sorted(out)[-1]
     return next(c for c in "a0 -\n[{Z" if c not in out)
 

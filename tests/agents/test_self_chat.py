@@ -123,27 +123,11 @@ def test_groups_share_task_and_seed_and_sides_are_apart() -> None:
     assert again == pairs
 
 
-def test_combinations_can_be_chosen(casts: list[Combination]) -> None:
-    pairs = chat(Counting("me"), copies=2, tasks=[2, "c0/0"], max_turns=2)
-    assert [one.task.id for one, _ in pairs] == ["c2/0", "c0/0"]
-
-
 def test_a_reply_that_fails_makes_both_episodes_invalid() -> None:
     ((one, other),) = chat((Counting("one"), Counting("other", fails_at=2)), copies=1)
     assert one.error == other.error == "HTTP 503" and one.truncated
     assert len(one.turns) == 2 and math.isnan(one.turns[-1].reward)
     assert len(other.turns) == 1
-
-
-def test_no_action_counts_as_doing_nothing() -> None:
-    class Mumbling(Counting):
-        def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
-            return [Reply("hm")] * len(prompts)
-
-    ((one, other),) = chat(Mumbling("me"), copies=1)
-    # Four trailing nothings after two turns.
-    assert len(one.turns) == len(other.turns) == 1
-    assert one.turns[0].ungrounded_reason == "unparsed" and one.turns[0].action == "hm"
 
 
 @pytest.mark.parametrize("form", ["plain", "dialogue", "react", "tags", "sotopia"])
@@ -159,7 +143,9 @@ def test_every_form_tells_each_side_its_own_story(form: str) -> None:
     assert "Bo Diaz" in told and "Sell it" not in told
 
 
-def test_what_does_not_go_with_two_agents_is_refused() -> None:
+def test_combinations_can_be_chosen_and_what_does_not_go_with_two_agents_is_refused() -> None:
+    pairs = chat(Counting("me"), copies=2, tasks=[2, "c0/0"], max_turns=2)
+    assert [one.task.id for one, _ in pairs] == ["c2/0", "c0/0"]
     with pytest.raises(ConfigError, match="both sides are agents"):
         chat(Counting("me"), partner="scripted")
     with pytest.raises(ConfigError, match="copies=3"):

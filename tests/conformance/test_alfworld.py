@@ -248,7 +248,7 @@ def _swaps(tasks: GeneratedGames) -> Iterator[tuple[Task, list[str], list[str]]]
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_readmes_twins_win_the_same_games(test_data, tmp_path, monkeypatch):
-    games = prepare(test_data / "alfworld" / "json_2.1.1_sample.tar.xz", tmp_path)
+    games = prepare(test_data, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
     monkeypatch.delenv("CREDITRL_ALFWORLD_DATA", raising=False)

@@ -49,7 +49,7 @@ def test_there_is_no_plan_out_of_a_dead_end() -> None:
 
 @pytest.mark.filterwarnings("ignore::creditrl.errors.IncompleteDataWarning")
 def test_the_readmes_twin_of_alfredtwenv_plays_each_game_once(test_data, tmp_path, monkeypatch):
-    games = prepare(test_data / "alfworld" / "json_2.1.1_sample.tar.xz", tmp_path)
+    games = prepare(test_data, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
     monkeypatch.delenv("CREDITRL_ALFWORLD_DATA", raising=False)
