@@ -177,15 +177,10 @@ def test_files_modules_and_batched_agents_are_found(tmp_path, monkeypatch):
         ("import no_such_thing", "act", "ModuleNotFoundError: No module named 'no_such_thing'"),
         ("def act(:", "act", "SyntaxError"),
         (
-            "class Mine:\n    def act(self, o, i): ...\nact = Mine()",
-            "act",
-            "name its class, so that each copy has an object of its own",
-        ),
-        (
             "class Mine:\n    name = 'it'\n    def reset(self): ...\n    def act(self, o, i): ...\n"
             "act = Mine()",
             "act",
-            "name its class",
+            "name its class, so that each copy has an object of its own",
         ),
     ],
 )

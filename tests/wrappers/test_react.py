@@ -26,12 +26,6 @@ from creditrl.wrappers import ReActAction, VectorReActAction
         ("tool", '{"name": "act", "arguments": {"action": "right"}}', "right", ""),
         (
             "tool",
-            'go on <tool_call>{"name": "right", "arguments": {}}</tool_call>',
-            "right",
-            "go on",
-        ),
-        (
-            "tool",
             '{"tool_calls": [{"type": "function", "function": {"name": "right",'
             ' "arguments": "{}"}}], "thought": "go on"}',
             "right",

@@ -203,18 +203,15 @@ UNPARSED, UNKNOWN = ("unparsed", ()), ("unknown", ())
     ("commands", "asked", "why"),
     [
         ("", "dance", UNPARSED),
-        ("", "Look", UNPARSED),
         ("", "go to\nfridge 1", UNPARSED),
         # A model that repeats itself must not keep the others waiting: this took half a minute.
         pytest.param("", "clean " + "mug 1 with " * 30_000 + "\nmug 1", UNPARSED, id="long"),
         pytest.param("", "clean " + "mug 1 with " * 30_000 + "mug 1", UNKNOWN, id="longer"),
-        ("", "put mug 1 in/on drawer 1", UNPARSED),
         ("", "go to cellar 1", UNKNOWN),
         ("", "take mug 7 from drawer 1", UNKNOWN),
         ("", "open mug 1", cannot("receptacle(mug 1)")),
         ("go to drawer 1", "go to drawer 2", cannot("not atLocation(drawer 2)")),
         ("", "open fridge 1", cannot("atLocation(fridge 1)")),
-        ("go to fridge 1", "close fridge 1", cannot("opened(fridge 1)")),
         ("go to fridge 1; open fridge 1", "open fridge 1", cannot("not opened(fridge 1)")),
         ("go to countertop 1", "open countertop 1", cannot("openable(countertop 1)")),
         ("go to fridge 1", "take apple 2 from fridge 1", cannot("opened(fridge 1)")),
@@ -234,7 +231,6 @@ UNPARSED, UNKNOWN = ("unparsed", ()), ("unknown", ())
             cannot("opened(microwave 1)", "canContain(microwave, knife)"),
         ),
         ("", "examine mug 1", cannot("holds(mug 1)")),
-        ("", "examine fridge 1", cannot("atLocation(fridge 1)")),
         ("", "use desklamp 1", cannot("atLocation(desklamp 1)")),
         (
             "go to sinkbasin 1",
