@@ -80,12 +80,6 @@ def test_what_is_no_answer_is_quoted(tmp_path, answer, says):
     assert says in reply.error and "\n" not in reply.error
 
 
-def test_a_process_that_takes_too_long_is_ended(tmp_path):
-    with started(tmp_path, "import time; time.sleep(60)", timeout=0.3) as agent:
-        (reply,) = agent.act([prompt()])
-    assert reply.error.endswith("gave no action within 0.3 s")
-
-
 def test_what_cannot_be_run_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run(["eval", "VisualSokoban", "--agent", "command", "--command", "no-such-x"]) == 2

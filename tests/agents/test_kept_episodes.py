@@ -10,6 +10,7 @@ import pytest
 from walker import Walker
 
 from creditrl.agents import evaluate
+from creditrl.agents.budget import Budget
 from creditrl.agents.journal import EpisodeFiles, Journal
 from creditrl.errors import RunFolderError
 from creditrl.store import TrajectoryStore
@@ -80,6 +81,13 @@ def test_a_failed_episode_is_kept_and_replaced_by_the_one_that_ended(tmp_path: P
     assert play(tmp_path, again).failed == 0 and again.began == {2: 1}
     episodes = kept(tmp_path)
     assert list(episodes) == [0, 1, 2, 3, 4, 5] and episodes[2].error == ""
+
+
+def test_a_spent_budget_leaves_what_ended(tmp_path: Path) -> None:
+    play(tmp_path, Walker(), budget=Budget(turns=14))
+    assert list(kept(tmp_path)) == [0, 1, 2]
+    play(tmp_path, Walker())
+    assert list(kept(tmp_path)) == [0, 1, 2, 3, 4, 5]
 
 
 def test_keeping_changes_no_result(tmp_path: Path) -> None:

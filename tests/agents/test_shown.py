@@ -6,6 +6,7 @@ from creditrl.agents import RandomAgent, evaluate
 from creditrl.agents.goal_table import GoalCell, GoalTable
 from creditrl.agents.intervals import Estimate
 from creditrl.agents.shown import ShownTable, html_tables
+from creditrl.types import Task, Trajectory
 
 
 def test_a_result_is_a_line_and_in_a_notebook_the_tables_that_are_printed(capsys) -> None:
@@ -27,9 +28,12 @@ def test_what_comes_from_outside_is_text_in_html() -> None:
     assert "<p>&amp;</p>" in found
 
 
-def test_goal_tables_are_short_and_shown_too() -> None:
+def test_goal_tables_and_episodes_are_short_too() -> None:
     cell = GoalCell(Estimate(6.5, 6.0, 7.0, 40), Estimate(0.5, 0.4, 0.6, 40), 0)
     cells = {"hard": {"self-chat": cell, "fixed partner": cell}}
     found = GoalTable("me", "you", "it", "sotopia", {"data": "official"}, 0, cells, 1.0)
     assert len(repr(found)) < 160 and "me with you" in repr(found)
     assert "<th>self-chat</th>" in found._repr_html_()
+    task = Task("easy/1", "easy", "train", 1)
+    episode = Trajectory("eval/1", "e", task, 0, 0, 0, (), True, 1.0, True, False)
+    assert repr(episode) == "Trajectory('eval/1', task='easy/1', 0 turns, success=True)"

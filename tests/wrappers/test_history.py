@@ -126,6 +126,12 @@ def test_a_prompt_that_would_be_too_long_forgets_the_oldest_turns_first():
     assert "say 029" in shown and "say 000" not in shown
     tight = History(ToyEnv(), form="tags", max_length=100)
     assert len(tight.reset(seed=0)[0]) == 100
+    growing = History(ToyEnv(), form="react", max_length=3000)
+    growing.reset(seed=0, options={"task": 5})
+    for k in range(10):
+        shown, *_ = growing.step(f"say {k} " + "y" * 400)
+        assert len(shown) <= 3000
+    assert "say 9" in shown
 
 
 def test_a_new_episode_forgets_the_last_one():

@@ -51,6 +51,7 @@ def test_brackets_after_the_end_are_not_read() -> None:
     [
         (text()[:200], r"brackets open: the file is cut"),
         (" ; a comment", r"is empty"),
+        ("(domain x)", r"expected it to begin with \(define"),
         ("{}", r"no PDDL problem: it begins with '\{\}'"),
         ("(define (problem x))", r"has no \(:objects \.\.\.\)"),
         (text("(inReceptical Mug_bar_1 Shelf_bar_1)"), r"'inreceptical'.*'inreceptacle'"),
