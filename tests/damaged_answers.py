@@ -31,49 +31,21 @@ Key = Callable[[str], str]
 NAMES = tuple(
     tuple(pair.split(" & "))
     for pair in (
-        "Samuel Anderson & Finnegan O'Malley|Ann Lee & Joann Lee|Mia Davis & Noah Davis|"
-        "Sam Lee & Sam Ray|Sky & Skyler|Plato & Aristotle|Goal Keeper & Secret Santa|"
-        "Agent Smith & Agent Brown|José Álvarez & Zoë Ångström|李 雷 & 韩 梅梅|"
-        'Dwayne "Rock" Stone & Bo Diaz|Will Score & Grace Value|Lee Ann & Ann Lee|'
-        "Jean-Luc Picard & Jean Valjean|Player One & Player Two|Person B & Person A|"
-        "Agent 2 & Agent 1|Mr. X & Mr. Y|True None & Nan Null|Max Seven & Rose Three|Al & Bo|"
-        "Eve & Val|Rob & Roberta|Goal & Secret|One & Two|Anna Maria Berg & Maria Anna Berg"
+        "Samuel Anderson & Finnegan O'Malley|Ann Lee & Joann Lee|Sam Lee & Sam Ray|Sky & Skyler|"
+        "Goal Keeper & Secret Santa|Agent Smith & Agent Brown|José Álvarez & Zoë Ångström|"
+        '李 雷 & 韩 梅梅|Dwayne "Rock" Stone & Bo Diaz|Will Score & Grace Value|Lee Ann & Ann Lee|'
+        "Player One & Player Two|Person B & Person A|Agent 2 & Agent 1|True None & Nan Null|"
+        "Max Seven & Rose Three|Al & Bo|Goal & Secret|One & Two"
     ).split("|")
 )
 PHRASES = (
-    "because",
-    "He was polite throughout",
-    'He said "no", and left',
-    "the other's secret: kept",
-    "it's {not} [clear], 10",
-    "Score is 3/10",
-    "line\nbreak",
-    "goal: 9",
-    "agent_2 did",
-    "]}",
-    "\\ back",
-    "",
-    'from "10", 8 or 7',
-    'the "price", 10], and so',
-    '["x", 2]',
-    "{'goal': ['x', 3]}",
-    '"agent_2": {"goal": ["x", 3]}',
-    'I "want", "need" 3, "5"',
-    "paid $500, then 20 % more",
-    "from -5 to 5, rather 2",
-    "agent_1 gave 4 of 10; Agent 2 none",
-    "```code```",
-    "see https://a.example/b#c // yes",
-    "naïve – “quoted” ‘so’ …",
-    "在谈判中 3 次",
-    "- a point\n- another one: 7",
-    "first: 1, second: 2",
-    'Noah: "I, 5"',
-    "he thought <think>not</think> much",
-    "it's his; he'd said 'yes', 5",
-    "| a | 3 |",
-    "(score: 4)",
-    "null, true, 0",
+    *("because", "He was polite throughout", "line\nbreak", "agent_2 did", "]}", "\\ back", ""),
+    *('He said "no", and left', "the other's secret: kept", "it's {not} [clear], 10", "goal: 9"),
+    *("Score is 3/10", 'from "10", 8 or 7', 'the "price", 10], and so', '["x", 2]', "```code```"),
+    *("{'goal': ['x', 3]}", '"agent_2": {"goal": ["x", 3]}', 'I "want", "need" 3, "5"'),
+    *("agent_1 gave 4 of 10; Agent 2 none", "see https://a.example/b#c // yes", "| a | 3 |"),
+    *("naïve – “quoted” ‘so’ …", "在谈判中 3 次", "- a point\n- another one: 7", 'Noah: "I, 5"'),
+    *("he thought <think>not</think> much", "it's his; he'd said 'yes', 5", "null, true, 0"),
 )
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -118,16 +90,6 @@ class Draw:
         (dim,) = (dim for dim in DIMENSIONS if dim.name == name)
         given = {self.truth[i][name] for i in sides or (0, 1)}
         return self.rng.choice([n for n in range(dim.low, dim.high + 1) if n not in given])
-
-    def all_zero(self) -> Draw:
-        if all(n == 0 for s in self.truth for n in s.values()):
-            return self.other("all")
-        return replace(self, truth=(dict.fromkeys(SEVEN, 0), dict.fromkeys(SEVEN, 0)))
-
-    def swapped(self) -> Draw:
-        if self.truth[0] == self.truth[1]:
-            return self.other("all")
-        return replace(self, truth=self.truth[::-1])
 
     def each(self, make: Callable[[int], Any]) -> list[Any]:
         """Return something of each participant, in their order."""
@@ -216,7 +178,6 @@ OBJECTS: dict[str, Write] = {
     "no wrapper": lambda d: d.entries(),
     "keys names": lambda d: d.usual(keys=d.names),
     "wrapped otherwise": lambda d: {d.rng.choice(WRAPPERS): d.entries()},
-    "wrapped twice": lambda d: {"result": {"evaluations": d.entries()}},
     "dimensions first": lambda d: transposed(d),
     "dimensions first, wrapped": lambda d: {"dimensions": transposed(d, SPOKEN, lambda r, s: s)},
     "rows for each": lambda d: d.by_agent(
@@ -239,7 +200,6 @@ OBJECTS: dict[str, Write] = {
         "arguments": {"evaluations": d.entries()},
     },
     "with a comment": extended(lambda d: {"comment": "Both did well, 8 of 10."}),
-    "with an overall score": lambda d: d.by_agent(lambda i: {**d.entry(i), "overall_score": 3.14}),
 }
 """Styles whose text is one JSON object: what damages are done to."""
 
@@ -248,8 +208,6 @@ _KEYS: dict[str, str] = {
     "spaced": "Agent 1 & Agent 2|AGENT-1 & AGENT-2|agent 1: & agent 2:",
     "joined": "Agent1 & agent2|agent1Scores & agent2Scores|agent#1 & agent#2|agentOne & agentTwo",
     "from zero": "agent_0 & agent_1|0 & 1|Agent 0 & Agent 1",
-    "digits": "1 & 2",
-    "words": "Participant One & Participant Two|agent_one & agent_two",
     "letters": "Speaker A & Speaker B|agent_a & agent_b",
     "of other people": "person_1 & person_2|character 1 & character 2",
 }
@@ -260,28 +218,24 @@ _PAIRS: dict[str, tuple[Pair, ...]] = {
     "of other keys": (lambda r, s: {"explanation": r, "rating": s}, lambda r, s: {"value": s}),
     "as strings": (lambda r, s: ["because", str(s)], lambda r, s: str(s)),
     "over ten": (lambda r, s: [f"{r}!", s] if s < 0 else ["because", f"{s}/10"],),
-    "out of ten": (lambda r, s: ["because", f"{s} out of 10" if s > 5 else s],),
     "said": (lambda r, s: ["because", f"Score: {s}"], lambda r, s: ["because", f"score = {s}."]),
     "as floats": (lambda r, s: [r, float(s)], lambda r, s: {"score": s + 0.0}),
     "at the end": (lambda r, s: f"because. Score: {s}", lambda r, s: f"so it is (score: {s})"),
     "as words": (lambda r, s: ["because", WORDS[s] if s >= 0 else f"minus {WORDS[-s]}"],),
-    "of three": (lambda r, s: ["because", "and so", s],),
-    "nested": (lambda r, s: [[r, s]], lambda r, s: [[{"reasoning": r, "score": s}]]),
     "in a list": (lambda r, s: [r, [s]],),
     "numbered": (lambda r, s: {"0": r, "1": s},),
     "in an object": (lambda r, s: [r, {"score": s}], lambda r, s: [{"reasoning": r}, {"score": s}]),
     "twice": (lambda r, s: ["because", s, s], lambda r, s: {"score": s, "rating": s, "reason": r}),
-    "with a maximum": (lambda r, s: {"score": s, "max": 10, "reasoning": r},),
-    "with a range": (lambda r, s: {"score": s, "range": [-10, 10], "reasoning": r},),
-    "with confidence": (lambda r, s: {"score": s, "confidence": 0.5, "reasoning": r},),
+    "with other numbers": tuple(
+        lambda r, s, other=other: {"score": s, **other, "reasoning": r}
+        for other in ({"max": 10}, {"range": [-10, 10]}, {"confidence": 0.5})
+    ),
     "with halves": (lambda r, s: {"reasoning": [r, "and 3 more"], "score": s},),
 }
 _DIMENSIONS: dict[str, tuple[Key, ...]] = {
     "in title case": (lambda n: n.title(), lambda n: n.capitalize()),
     "with spaces": (lambda n: n.replace("_", " "), lambda n: n.replace("_", " ").title()),
     "in camel case": (lambda n: n[0] + n.title().replace("_", "")[1:],),
-    "with hyphens": (lambda n: n.replace("_", "-"), lambda n: f"**{n}**"),
-    "in capitals": (lambda n: n.upper(),),
     "with a suffix": (lambda n: f"{n}_score", lambda n: f"{n} evaluation"),
     "with ranges": (lambda n: f"{n} (0-10)", lambda n: f"{n} [-10, 0]"),
     "numbered": (lambda n: f"{SEVEN.index(n) + 1}. {n}",),
@@ -316,18 +270,6 @@ def table(d: Draw, heads: Sequence[str]) -> str:
     )
 
 
-def wide_table(d: Draw) -> str:
-    out = ["| Participant | " + " | ".join(d.dims) + " |", "|" + "---|" * 8]
-    for i in d.order:
-        out.append(f"| {d.names[i]} | " + " | ".join(str(d.truth[i][n]) for n in d.dims) + " |")
-    return "\n".join(out)
-
-
-def xml(d: Draw, i: int) -> str:
-    points = "".join(f"<{n}>{d.truth[i][n]}</{n}>" for n in d.dims)
-    return f"<{AGENTS[i]}>{points}</{AGENTS[i]}>\n"
-
-
 SCHEMA = json.dumps(
     {
         "properties": {
@@ -342,43 +284,22 @@ BETWEEN = ("\n", " ", ",\n", "\n---\n", "\nand\n")
 # Other writings of JSON than one plain object.
 LOOSE: dict[str, Write] = {
     "keys first names": lambda d: d.usual(keys=[n.split()[0] for n in d.names]),
-    "keys last names": lambda d: d.usual(keys=[n.split()[-1] for n in d.names]),
     "keys lower names": lambda d: d.usual(keys=[n.lower().replace(" ", "_") for n in d.names]),
     "keys owned": lambda d: d.usual(keys=[f"{n}'s evaluation" for n in d.names]),
     "keys both": lambda d: d.usual(keys=[f"{AGENTS[i]} ({d.names[i]})" for i in (0, 1)]),
-    "keys name first": lambda d: d.usual(keys=[f"{d.names[i]} ({SPOKEN[i]})" for i in (0, 1)]),
     "keys mixed": lambda d: d.usual(keys=("agent_1", d.names[1])),
     "a list": lambda d: d.each(lambda i: {"agent": AGENTS[i], **d.entry(i)}),
-    "a wrapped list": lambda d: {
-        "evaluations": d.each(lambda i: {"name": d.names[i], **d.entry(i)})
-    },
     "a list of scores": lambda d: {"agents": d.each(lambda i: {"id": i + 1, "scores": d.entry(i)})},
     "a list with both": lambda d: d.each(
         lambda i: {"agent_id": AGENTS[i], "agent_name": d.names[i], "evaluation": d.entry(i)}
     ),
     "a list of keys": lambda d: d.each(lambda i: {AGENTS[i]: d.entry(i)}),
-    "a list in a list": lambda d: [d.each(lambda i: {AGENTS[i]: d.entry(i)})],
-    "dimensions first, names": lambda d: transposed(d, d.names),
     "rows for both": lambda d: {"scores": rows(d)},
     "a row twice, alike": lambda d: [*rows(d), rows(d)[0]],
-    "rows alone": lambda d: rows(d),
-    "rows as lines": lambda d: "\n".join(map(json.dumps, rows(d))),
-    "flat keys": lambda d: {
-        f"{AGENTS[i]}_{n}": [d.reasons[i][n], d.truth[i][n]] for i in d.order for n in d.dims
-    },
     "dotted keys": lambda d: {f"{AGENTS[i]}.{n}": d.truth[i][n] for i in d.order for n in d.dims},
     "two objects": lambda d: "\n".join(d.each(lambda i: d.dump({AGENTS[i]: d.entry(i)}))),
-    "two wrapped objects": lambda d: d.rng.choice(BETWEEN).join(
-        d.each(lambda i: d.dump({"evaluations": {AGENTS[i]: d.entry(i)}}))
-    ),
-    "two objects in one line each": lambda d: "\n".join(
-        d.each(lambda i: json.dumps({"agent": AGENTS[i], "evaluation": d.entry(i)}))
-    ),
     "headings and fences": lambda d: "\n\n".join(
         d.each(lambda i: f"### {d.names[i]}\n```json\n{d.dump(d.entry(i))}\n```")
-    ),
-    "bold headings": lambda d: "\n\n".join(
-        d.each(lambda i: f"**{SPOKEN[i]}**:\n{d.dump(d.entry(i))}")
     ),
     "members without an object": lambda d: ",\n".join(
         d.each(lambda i: f'"{AGENTS[i]}": {d.dump(d.entry(i))}')
@@ -386,21 +307,16 @@ LOOSE: dict[str, Write] = {
     "encoded twice": lambda d: json.dumps(d.usual()),
     "the inside of a string": lambda d: json.dumps(d.usual())[1:-1],
     "arguments as a string": lambda d: {"name": "evaluate", "arguments": d.usual()},
-    "content of a message": lambda d: {"role": "assistant", "content": d.usual()},
     "with averages": extended(
         lambda d: {"average": {n: (d.truth[0][n] + d.truth[1][n]) / 2 for n in SEVEN}}
     ),
     "with its mapping": extended(lambda d: {"agents": dict(zip(AGENTS, d.names, strict=True))}),
     "with names inside": lambda d: d.by_agent(lambda i: {"name": d.names[i], **d.entry(i)}),
-    "with partners inside": lambda d: {
-        d.names[i]: {"partner": d.names[1 - i], **d.entry(i)} for i in d.order
-    },
     "with a draft of a part": lambda d: d.by_agent(
         lambda i: {"draft": {"goal": d.truth[i]["goal"]}, "final": d.entry(i)}
     ),
     "a mapping in words": lambda d: f"agent_1 is {d.names[0]}, agent_2 {d.names[1]}.\n{d.usual()}",
     "a schema before": lambda d: SCHEMA + "\n" + d.usual(),
-    "a foo before": lambda d: 'Like {"foo": "bar"} for {"type": "string"}:\n' + d.usual(),
     "a form before": lambda d: d.dump(FORM) + "\n" + d.usual(),
     "python": lambda d: repr(
         {"evaluations": {k: {n: tuple(p) for n, p in e.items()} for k, e in d.entries().items()}}
@@ -419,35 +335,14 @@ LOOSE: dict[str, Write] = {
     "judged by the other": lambda d: d.each(
         lambda i: {"evaluator": AGENTS[1 - i], "target": AGENTS[i], **d.entry(i)}
     ),
-    "assigned": lambda d: f"result = {d.usual()};",
-    "printed": lambda d: f"print(json.dumps({d.usual()}))",
 }
 
-# Other languages: head, line, and who stands in the head.
-_LINES: dict[str, tuple[Any, ...]] = {
-    "yaml pairs": ("{who}:", "  {dim}:\n    - because\n    - {n}", AGENTS),
-    "yaml keys": ("{who}:", "  {dim}:\n    reasoning: so\n    score: {n}", AGENTS),
-    "yaml flow": ("{who}:", '  {dim}: ["because", {n}]', AGENTS),
-    "list of points": ("## {who}", "- **{title}**: {n}"),
-    "list of points, names": ("### {who}", "* {title}: {n}/10", None),
-    "list with reasons": ("**{who}**", "- {title}: {n} - {why}"),
-    "reasons with scores": ("{who}:", "{title}: {why} (Score: {n})"),
-    "numbered points": ("{who}", "1. {title} = {n}"),
-    "sections": ("# {who}", "## {title}\nScore: {n}\nReasoning: {why}"),
-    "ini": ("[{who}]", "{dim} = {n}", AGENTS),
-}
+# Other languages.
 FOREIGN: dict[str, Write] = {
-    **{
-        name: lambda d, how=how: lines(d, *how[:2], *(who or d.names for who in how[2:]))
-        for name, how in _LINES.items()
-    },
-    "yaml": lambda d: "evaluations:\n" + lines(d, "  {who}:", "    {dim}: {n}", AGENTS),
-    "yaml in a fence": lambda d: f"```yaml\n{lines(d, '{who}:', '  {dim}: {n}', AGENTS)}\n```",
-    "xml": lambda d: "".join(d.each(lambda i: xml(d, i))),
-    "csv": lambda d: "agent,dimension,score\n" + lines(d, "", "{dim},{n}"),
+    "yaml flow": lambda d: lines(d, "{who}:", '  {dim}: ["because", {n}]', AGENTS),
+    "list of points": lambda d: lines(d, "## {who}", "- **{title}**: {n}"),
+    "reasons with scores": lambda d: lines(d, "{who}:", "{title}: {why} (Score: {n})"),
     "a table": lambda d: table(d, SPOKEN),
-    "a table by names": lambda d: table(d, d.names),
-    "a wide table": wide_table,
 }
 STYLES = OBJECTS | LOOSE | FOREIGN
 
@@ -455,22 +350,17 @@ STYLES = OBJECTS | LOOSE | FOREIGN
 
 AROUND: dict[str, Damage] = {
     "a fence": lambda t, r: f"```{r.choice(('json', '', 'JSON', 'python'))}\n{t}\n```",
-    "an open fence": lambda t, r: f"```json\n{t}",
     "a fence and words": lambda t, r: f"Sure, here it is:\n\n```json\n{t}\n```\nI hope this helps.",
-    "tildes": lambda t, r: f"~~~\n{t}\n~~~",
     "words before": lambda t, r: f"My evaluation of both, by the {{schema}}:\n{t}",
     "words with names": lambda t, r: f"Agent 1 did better than Agent 2 did.\n{t}",
     "words after": lambda t, r: f"{t}\n\nAgent 1 did well, and agent 2 less so: 7 of 10 points.",
     "thoughts": lambda t, r: f"<think>agent_1 gets {{9}}, no, 8</think>\n{t}",
     "thoughts without a beginning": lambda t, r: f"Perhaps 8, or 9.\n</think>\n{t}",
-    "empty thoughts": lambda t, r: f"<think>\n\n</think>\n\n{t}",
     "a marker": lambda t, r: f"{t}{r.choice(('<|im_end|>', '</s>', '<|eot_id|>', '[/INST]'))}",
     "a tag": lambda t, r: f"<answer>\n{t}\n</answer>",
     "a boxed answer": lambda t, r: f"\\boxed{{{t}}}",
     "a quote": lambda t, r: "\n".join(f"> {line}" for line in t.split("\n")),
     "a byte order mark": lambda t, r: f"\ufeff{t}",
-    "the word json": lambda t, r: f"json\n{t}",
-    "a role": lambda t, r: f"Assistant: {t}",
     "a repeated question": lambda t, r: f"Format: {{'evaluations': {{...}}}}\nAnswer: {t}",
 }
 
@@ -545,20 +435,17 @@ def subbed(pattern: str, new: Any) -> Damage:
 DAMAGES: dict[str, Damage] = {
     "commas at ends": replaced("]", ",]", "}", ",}"),
     "commas after lists": replaced("]", "],", "],,", "],"),
-    "no comma in a list": repeated('", ', 0),
     "no commas in lists": replaced('because",', 'because"'),
     "a comma missing": repeated(",", 0),
     "two commas": repeated(",", 2),
     "no commas behind lists": replaced("],", "]"),
     "a brace missing": repeated("}", 0),
-    "an opening brace missing": repeated("{", 0),
     "a bracket missing": repeated("]", 0),
     "an opening bracket missing": repeated("[", 0),
     "a brace too many": repeated("}", 2),
     "a bracket too many": repeated("]", 2),
     "two opening braces": repeated("{", 2),
     "no closing braces": lambda t, r: t.rstrip("} \n"),
-    "no closing brackets": lambda t, r: t.rstrip("}] \n"),
     "closing braces too many": lambda t, r: t + "}" * r.randint(1, 3),
     "a quote missing": repeated('"', 0),
     "a quote too many": repeated('"', 2),
@@ -570,12 +457,10 @@ DAMAGES: dict[str, Damage] = {
     "a line in a text": replaced("because", "be\ncause"),
     "curly quotes": subbed(r'(?<!\\)"((?:[^"\\]|\\.)*)"', r"“\1”"),
     "backticks": replaced('"', "`"),
-    "quotes in texts": replaced('\\"', '"'),
     "lines in texts": replaced("\\n", "\n"),
     "quotes and lines in texts": replaced('\\"', '"', "\\n", "\n"),
     "written line ends": replaced("\n", "\\n"),
     "comments": lambda t, r: t.replace("],\n", r.choice(("], // well\n", "], # 8 of 10\n"))),
-    "comments within": replaced(", ", " /* so */, ", count=5),
     "semicolons": replaced("],", "];", "},", "};"),
     "parentheses": replaced("[", "(", "]", ")"),
     "wide punctuation": replaced('":', '"：', "],", "]，"),
@@ -586,7 +471,6 @@ DAMAGES: dict[str, Damage] = {
     "a character missing": delete,
     "a character too many": insert,
     "two characters swapped": swap,
-    "three characters missing": lambda t, r: delete(delete(delete(t, r), r), r),
     "three characters too many": lambda t, r: insert(insert(insert(t, r), r), r),
     "a piece missing": drop_piece,
     "cut": cut,
@@ -594,7 +478,6 @@ DAMAGES: dict[str, Damage] = {
     "the beginning missing": lambda t, r: t[r.randrange(len(t) + 1) :],
     "minus signs": replaced(" -", " \u2212"),
     "plus signs": subbed(r"(?<=[ ,])(\d+)(?=\s*[\]}])", r"+\1"),
-    "zeros behind": subbed(r"(?<=[ ,])(-?\d+)(?=\s*[\]}])", r"\1.0"),
     "doubled braces": replaced("{", "{{", "}", "}}"),
     "entities": replaced('"', "&quot;"),
     "escaped underscores": replaced("_", "\\_"),
@@ -602,34 +485,25 @@ DAMAGES: dict[str, Damage] = {
     "windows lines": replaced("\n", "\r\n"),
     "odd spaces": lambda t, r: t.replace(" ", r.choice(("\u00a0", "\t", "\u2003", "  "))),
     "invisible spaces": replaced('":', '"\u200b:', ", ", ",\u200b "),
-    "wrapped lines": subbed(r"(.{60,80}?) ", r"\1\n"),
     "escaped letters": replaced('"goal"', '"\\u0067oal"'),
     "capitals": lambda t, r: t.upper(),
-    "an ellipsis": replaced("},", "}, ...,", count=1),
     "repeated": lambda t, r: f"{t}\n{t}",
     "repeated in fences": lambda t, r: f"```json\n{t}\n```\n\nAgain:\n```json\n{t}\n```",
     "repeated and cut": lambda t, r: f"{t}\n{t}\n{cut(t, r)}",
     "cut and begun again": lambda t, r: cut(t, r) + t,
     "cut and begun again on a line": lambda t, r: f"{cut(t, r)}\n{t}",
-    "cut and begun again in a fence": lambda t, r: f"```json\n{cut(t, r)}\n```\n```json\n{t}\n```",
     "cut and begun again after words": lambda t, r: f"{cut(t, r)}\n\nLet me start over.\n\n{t}",
     "tags of thoughts within": replaced("because", "be<think>cause"),
     "a line missing": per_line(lambda lines, at: lines[:at] + lines[at + 1 :]),
     "a line twice": per_line(lambda lines, at: lines[: at + 1] + lines[at:]),
-    "two lines swapped": per_line(
-        lambda lines, at: [*lines[:at], *lines[at : at + 2][::-1], *lines[at + 2 :]]
-    ),
     "a member twice": subbed(r'("goal": [^\[\]{}"]*,)', r"\1 \1"),
     "an entry closed too early": replaced('"goal"', '}, "goal"', count=1),
-    "an entry within the other": replaced('}, "agent', ', "agent'),
     "entries closed too often": subbed(r'\},\s*"agent_2"', '}}},"agent_2"'),
     "lists unclosed": subbed(r"(\d)\],", r"\1,"),
     "a list unclosed": subbed(r'(\d)\s*\],\s*"goal"', r'\1,"goal"'),
     "wide digits": subbed(r"(?<=[ ,])\d(?=\s*[\]}])", lambda m: chr(0xFF10 + int(m[0]))),
     "noise between": replaced("},", "},\n<|reserved|>\n", count=1),
-    "diff": lambda t, r: "\n".join(f"+ {line}" for line in t.split("\n")),
     "numbered lines": lambda t, r: "\n".join(f"{i} {s}" for i, s in enumerate(t.split("\n"), 1)),
-    "breaks of lines": replaced("\n", "<br>\n"),
     "null reasons": replaced('"because"', "null"),
 }
 
@@ -690,7 +564,7 @@ def both(joint: str = "{}\n{}") -> Write:
 def two_styles(joint: str = "{}\n\n{}") -> Write:
     """Write two versions, each in a style of its own; of one of them scores are read."""
     # Two people who share a name are one key.
-    known = [name for name in STYLES if name not in ("keys first names", "keys last names")]
+    known = [name for name in STYLES if name != "keys first names"]
 
     def write(d: Draw) -> str:
         one, other = STYLES[d.rng.choice(known)], d.other("all")
@@ -724,22 +598,11 @@ def crossed(d: Draw) -> dict[str, str]:
 FALSE: dict[str, Write] = {
     "a draft and a final version": both("Draft: {}\nOn reflection: {}"),
     "two versions": both(),
-    "two versions in fences": both("```json\n{}\n```\n```json\n{}\n```"),
-    "two versions in a line": both("{} {}"),
-    "the final version first": both("Final: {}\nMy first draft was:\n{}"),
-    "a conflict of versions": both("<<<<<<< ours\n{}\n=======\n{}\n>>>>>>> theirs"),
-    "a scratchpad": both("<scratchpad>{}</scratchpad>\n{}"),
-    "zeros at the end": lambda d: f"{d.usual()}\n\nExample: {d.all_zero().usual()}",
-    "zeros at the beginning": lambda d: f"Example: {d.all_zero().usual()}\n\n{d.usual()}",
-    "zeros in a comment": lambda d: f"{d.usual()}\nFormat:\n```\n{d.all_zero().usual()}\n```",
-    "three versions": lambda d: f"{d.usual()}\n{d.other().usual()}\n{d.usual()}",
-    "swapped the second time": lambda d: f"{d.usual()}\n{d.swapped().usual()}",
     "keys draft and final": lambda d: {
         "draft": d.other().entries(),
         "final": {"evaluations": d.entries()},
     },
     "keys by votes": lambda d: {f"judge_{i}": d.other().entries() for i in (1, 2, 3)},
-    "a list of versions": lambda d: [d.other().entries(), d.entries()],
     "a list of wrapped versions": lambda d: {"evaluations": [d.other().entries(), d.entries()]},
     "a cut list of versions": lambda d: d.dump([d.entries(), d.other("all").entries()])[:-30],
     "wrapped and not": lambda d: {"evaluations": d.other().entries(), **d.entries()},
@@ -748,34 +611,21 @@ FALSE: dict[str, Write] = {
     "a corrected score": corrected(
         lambda d, s, n, o: f'Correction: {{"{AGENTS[s]}": {{"{n}": ["x", {o}]}}}}', False
     ),
-    "a corrected score of nobody": corrected(lambda d, s, n, o: f'Rather: {{"{n}": ["x", {o}]}}'),
     "a corrected member": corrected(lambda d, s, n, o: f'Rather: "{n}": ["x", {o}]'),
     "a correction in words": corrected(lambda d, s, n, o: f"{SPOKEN[s]}'s {n} should be {o}."),
-    "a summary that differs": corrected(lambda d, s, n, o: f"Summary:\n- {n}: {o}/10"),
     "a table that differs": lambda d: f"{d.usual()}\n\n{table(d.other('all'), AGENTS)}",
     "lines that differ": lambda d: (
         d.usual() + "\n\n" + lines(d.other("all"), "{who}:", "  {dim}: {n}", AGENTS)
     ),
     "a key twice": repeat_key,
     "a key in other letters": lambda d: repeat_key(d, lambda n: n.replace("_", " ").title()),
-    "a key by another name": lambda d: repeat_key(d, lambda n: f"{n}_score"),
-    "a key twice, fenced": lambda d: f"```json\n{repeat_key(d)}\n```",
     "a key twice, bare": lambda d: re.sub(r'"(\w+)":', r"\1:", repeat_key(d)),
+    "a key twice, fenced": lambda d: f"```json\n{repeat_key(d)}\n```",
     "an entry twice": lambda d: (
         d.dump(d.entries())[:-1] + f', "agent_1": {d.dump(d.other("all").entry(0))}}}'
     ),
     "an entry by two keys": lambda d: {**d.entries(), "Agent 1": d.other("all").entry(0)},
-    "a row twice": lambda d: d.by_agent(
-        lambda i: [
-            {"dimension": n, "score": s, "reasoning": "so"}
-            for n in SEVEN
-            for s in (d.truth[i][n], d.unlike(n, i))
-        ]
-    ),
     "one row twice": lambda d: [*rows(d), rows(d.other("all"))[d.rng.randrange(14)]],
-    "a draft in an entry": with_entry(
-        lambda d, e, s: {"draft": e, "final": d.other("all").entry(s)}
-    ),
     "revised in an entry": with_entry(
         lambda d, e, s: {**e, "revised": {"goal": ["x", d.unlike("goal", s)]}}
     ),
@@ -783,20 +633,13 @@ FALSE: dict[str, Write] = {
     "self and other": with_entry(lambda d, e, s: {**e, AGENTS[1 - s]: d.other("all").entry(1 - s)}),
     "two keys for a score": with_pair(lambda d, a, b: {"score": a, "rating": b}),
     "a final score": with_pair(lambda d, a, b: {"score": a, "final_score": b}),
-    "a first score": with_pair(lambda d, a, b: {"initial": a, "score": b, "reason": "so"}),
-    "a score before": with_pair(lambda d, a, b: {"score": a, "before": b}),
     "two numbers": with_pair(lambda d, a, b: ["because", a, b]),
-    "a number and a string": with_pair(lambda d, a, b: [str(a), b]),
     "a number and an object": with_pair(lambda d, a, b: ["x", a, {"score": b}]),
     "two pairs": with_pair(lambda d, a, b: [["x", a], ["y", b]]),
-    "two objects for a score": with_pair(lambda d, a, b: [{"score": a}, {"score": b}]),
     "a nested object for a score": with_pair(lambda d, a, b: {"draft": {"score": a}, "score": b}),
-    "two values of an object": with_pair(lambda d, a, b: ["x", {"score": a, "rating": b}]),
     "a range": with_pair(lambda d, a, b: ["x", f"{a}-{b}"]),
-    "an alternative": with_pair(lambda d, a, b: ["x", f"{a} or {b}"]),
     "an arrow": with_pair(lambda d, a, b: ["x", f"{a} -> {b}"]),
     "two scores in a text": with_pair(lambda d, a, b: f"Score: {a}. On reflection, score: {b}"),
-    "of a hundred": with_pair(lambda d, a, b: ["x", f"{abs(a) * 10}/100"]),
     "a percentage": with_pair(lambda d, a, b: ["x", f"{abs(a) * 10}%"]),
     "of five": with_pair(lambda d, a, b: ["x", f"{abs(b)}/{3}"]),
     "out of range": with_pair(lambda d, a, b: ["x", d.rng.choice((11, -11, 100, 1e9))]),
@@ -805,38 +648,31 @@ FALSE: dict[str, Write] = {
     ),
     "not a number": with_pair(lambda d, a, b: ["x", float("nan")]),
     "no score": with_pair(lambda d, a, b: ["x"]),
-    "nothing for a score": with_pair(lambda d, a, b: []),
     "two judges": with_pair(lambda d, a, b: {"judge_a": a, "judge_b": b}),
-    "a range of two keys": with_pair(lambda d, a, b: {"min": a, "max": b}),
     "a key missing": with_entry(lambda d, e, s: dict([*e.items()][1:])),
     "a participant missing": lambda d: {"evaluations": {"agent_1": d.entry(0)}},
     "nobody named": lambda d: {"evaluations": d.each(d.entry)},
-    "nobody named, two objects": lambda d: "\n".join(map(d.dump, d.each(d.entry))),
     "one for both": lambda d: {"agent_1 and agent_2": d.entry(0)},
-    "one for both, and one": lambda d: d.entries(keys=("agent_1 and agent_2", "agent_2")),
-    "one participant twice": lambda d: d.other("all").entries(keys=("agent_1", "agent_1 ")),
     "one participant by key and name": lambda d: d.entries(keys=("agent_1", d.names[0])),
     "both names in a key": lambda d: d.entries(keys=(" and ".join(d.names), "agent_2")),
     "headings that name nobody": lambda d: (
         f"First:\n{d.dump(d.entry(0))}\nSecond:\n{d.dump(d.entry(1))}"
     ),
-    "participants 1 and 3": lambda d: d.entries(keys=("agent_1", "agent_3")),
     "participants 0, 1 and 2": lambda d: {"agent_0": d.other().entry(0), **d.entries()},
     "a mapping that differs": extended(lambda d: {"agents": crossed(d)}),
-    "a mapping beside the entries": lambda d: {
-        **{f"{key}_name": name for key, name in crossed(d).items()},
-        **d.entries(),
-    },
     "a mapping from names": lambda d: {
         "mapping": {name: key for key, name in crossed(d).items()},
         "evaluations": d.entries(),
     },
-    "half a mapping": extended(lambda d: {"participants": {"agent_1": d.names[1]}}),
-    "a mapping in a list": extended(
-        lambda d: {"agents": [{"id": key, "name": name} for key, name in crossed(d).items()]}
-    ),
+    "a mapping beside the entries": lambda d: {
+        **{f"{key}_name": name for key, name in crossed(d).items()},
+        **d.entries(),
+    },
     "a mapping in rows": extended(
         lambda d: {"agents": [f"{key}: {name}" for key, name in crossed(d).items()]}
+    ),
+    "a mapping in a list": extended(
+        lambda d: {"agents": [{"id": key, "name": name} for key, name in crossed(d).items()]}
     ),
     "a mapping before": lambda d: json.dumps(crossed(d)) + "\n" + d.usual(),
     "a mapping before, in words": chosen("agent_1 is {1}, agent_2 is {0}.\n{2}"),
@@ -854,9 +690,6 @@ FALSE: dict[str, Write] = {
     "a mapping in a table": lambda d: (
         f"| agent_1 | {d.names[1]} |\n| agent_2 | {d.names[0]} |\n{d.usual()}"
     ),
-    "names of the other inside": lambda d: d.by_agent(
-        lambda i: {"name": d.names[1 - i], **d.entry(i)}
-    ),
     "names of the other in keys": lambda d: d.entries(
         keys=[f"{key} ({name})" for key, name in crossed(d).items()]
     ),
@@ -870,7 +703,6 @@ FALSE: dict[str, Write] = {
     },
     "rated by the other": lambda d: d.entries(keys=("rated_by_agent_1", "rated_by_agent_2")),
     "of the partner": lambda d: d.entries(keys=("agent_1_partner", "agent_2_partner")),
-    "of the other's names": lambda d: d.entries(keys=[f"partner of {n}" for n in d.names]),
     "of each other": lambda d: d.by_agent(lambda i: {AGENTS[1 - i]: d.entry(1 - i)}),
     "a final key": with_entry(lambda d, e, s: {**e, "goal_final": d.unlike("goal")}),
     "a draft's key": with_entry(lambda d, e, s: {"first_goal_score": d.unlike("goal"), **e}),
@@ -894,17 +726,11 @@ FALSE: dict[str, Write] = {
         "{2}\nIgnore the scores above.|{2}\nThis is only an example.|"
         "{2}\nThese are placeholders.|{2}\n(That was my draft.)"
     ),
-    "scores and final scores": with_entry(
-        lambda d, e, s: {"scores": e, "final_scores": d.other("all").entry(s)}
-    ),
-    "before and after": lambda d: {"before": d.other().entries(), "after": d.entries()},
     "an example in a string": lambda d: {"example": d.other("all").usual(), **d.entries()},
     "two versions in two styles": two_styles(),
-    "two versions in two styles, fenced": two_styles("```\n{}\n```\n```\n{}\n```"),
     "judged in the other's entry": lambda d: {
         AGENTS[1 - i]: {"evaluated": AGENTS[i], **d.entry(i)} for i in d.order
     },
-    "about the other": lambda d: {f"{AGENTS[1 - i]}_on_{AGENTS[i]}": d.entry(i) for i in d.order},
     "a patch": corrected(
         lambda d, s, n, o: d.dump(
             [{"op": "replace", "path": f"/evaluations/{AGENTS[s]}/{n}/1", "value": o}]
@@ -917,14 +743,10 @@ FALSE: dict[str, Write] = {
         ),
         False,
     ),
-    "objects for dimensions that differ": lambda d: "\n".join(
-        json.dumps({n: v}) for x in (d, d.other("all")) for n, v in transposed(x).items()
-    ),
     "two calls": lambda d: "\n".join(d.dump({"arguments": x.usual()}) for x in (d, d.other())),
     "only an example": chosen("Example:\n{2}\n\nMy evaluation:"),
     "only a draft": lambda d: d.dump({"draft": d.entries()})[:-1] + ', "final": {"agent',
     "other names": lambda d: d.entries(keys=("Buyer", "Seller")),
-    "first and second": lambda d: d.entries(keys=("first", "second")),
     "a repaired copy that differs": lambda d: f"{damaged_json(d)}\n{d.other('all').usual()}",
     "flat keys that differ": lambda d: {**d.entries(), "agent_1_goal": ["x", d.unlike("goal", 0)]},
     "turned and not": lambda d: {**d.entries(), **transposed(d.other("all"))},
