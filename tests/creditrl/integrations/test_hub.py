@@ -200,14 +200,12 @@ def test_datasets_reads_the_folder(exported, tmp_path, monkeypatch):
 @pytest.mark.reference("trl")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["sft", "preference"])
-def test_trl_trains_on_it(name, exported, byte_tokenizer, tmp_path):
+def test_trl_trains_on_it(name, exported, byte_tokenizer, shape, tmp_path):
     import datasets
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers import Qwen3ForCausalLM
     from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
-    shape = {"hidden_size": 16, "intermediate_size": 16, "head_dim": 16}
-    heads = {"num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1}
-    model = Qwen3ForCausalLM(Qwen3Config(vocab_size=len(byte_tokenizer), **shape, **heads))
+    model = Qwen3ForCausalLM(shape)
     rows = datasets.load_dataset(
         str(exported[0]), name, split="train", cache_dir=str(tmp_path / "cache")
     )

@@ -17,7 +17,6 @@ from creditrl.integrations.play import Play
 
 pytestmark = pytest.mark.reference("inspect_ai")
 
-FIVE = ("ALFWorld", "SOTOPIA", "VirtualHome", "VisualSokoban", "WebShop")
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "integrations.md"
 
 
@@ -37,22 +36,12 @@ def log_of(task: Any, folder: Path, replies: list[str], **limits: Any) -> Any:
     return log
 
 
-def experts_replies(sample: Any) -> tuple[list[str], Play]:
-    told = sample.metadata
+def test_the_experts_replies_win_in_inspects_own_evaluation(env, experts, tmp_path):
+    task = ours.classes().suite(env=env, episodes=1)
+    (told,) = [sample.metadata for sample in task.dataset]
     play = Play(told["env"], **told["options"])
     play.begin(told["task"], told["seed"])
-    replies = []
-    while not play.over:
-        replies.append(play.form.reply(play.env.expert_action() or "nothing"))
-        play.reply(replies[-1])
-    return replies, play
-
-
-@pytest.mark.parametrize("env", FIVE)
-def test_the_experts_replies_win_in_inspects_own_evaluation(env, tmp_path):
-    task = ours.classes().suite(env=env, episodes=1)
-    (sample,) = task.dataset
-    replies, play = experts_replies(sample)
+    replies = experts(play)
     (played,) = log_of(task, tmp_path, replies).samples
     score = played.scores["episode"]
     assert score.value == {name: float(play.result()[name]) for name in ours.MEASURES}

@@ -15,8 +15,6 @@ from creditrl.integrations.play import Play
 
 pytestmark = pytest.mark.reference("openenv")
 
-FIVE = ("ALFWorld", "SOTOPIA", "VirtualHome", "VisualSokoban", "WebShop")
-
 
 @contextmanager
 def client(env: str, **options: Any) -> Iterator[Any]:
@@ -30,7 +28,6 @@ def client(env: str, **options: Any) -> Iterator[Any]:
         server.close()
 
 
-@pytest.mark.parametrize("env", FIVE)
 def test_the_experts_episode_is_the_same_over_the_wire(env):
     play = Play(env, form="dialogue")
     play.begin(3, 7)

@@ -17,10 +17,7 @@ from creditrl.integrations.trl import (
     success,
 )
 
-FIVE = ("ALFWorld", "SOTOPIA", "VirtualHome", "VisualSokoban", "WebShop")
 
-
-@pytest.mark.parametrize("env", FIVE)
 def test_the_expert_wins_by_the_tool(env):
     environment = TRLFactory(env, list_actions=True)()
     told = environment.reset(task=0, seed=7, prompt=[])
@@ -46,10 +43,10 @@ def test_only_act_is_a_tool():
     assert pickle.loads(pickle.dumps(TRLFactory("ALFWorld"))) == TRLFactory("ALFWorld")
 
 
-def scripted_model(tokenizer: Any) -> Any:
+def scripted_model(tokenizer: Any, shape: Any) -> Any:
     """A small Qwen3 whose ``generate`` calls the tool twice, ``up`` and ``dance``, and stops."""
     import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers import Qwen3ForCausalLM
 
     call = '<tool_call>\n{"name": "act", "arguments": {"action": "%s"}}\n</tool_call>'
 
@@ -67,29 +64,19 @@ def scripted_model(tokenizer: Any) -> Any:
             padded = [row + [tokenizer.pad_token_id] * (width - len(row)) for row in rows]
             return torch.cat([input_ids, torch.tensor(padded)], dim=1)
 
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        num_key_value_heads=1,
-        head_dim=16,
-        max_position_embeddings=8192,
-    )
-    return Scripted(config)
+    return Scripted(shape)
 
 
 @pytest.mark.slow
 @pytest.mark.reference("trl")
 @pytest.mark.filterwarnings("ignore")
-def test_grpo_trains_two_steps_on_our_rewards(byte_tokenizer, tmp_path, monkeypatch):
+def test_grpo_trains_two_steps_on_our_rewards(byte_tokenizer, shape, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     from trl import GRPOConfig, GRPOTrainer
     from trl.chat_template_utils import qwen3_chat_template
 
     byte_tokenizer.chat_template = qwen3_chat_template
-    model = scripted_model(byte_tokenizer)
+    model = scripted_model(byte_tokenizer, shape)
     rows = dataset("VisualSokoban", 4, seed=7)
     trainer = GRPOTrainer(
         model=model,

@@ -18,7 +18,6 @@ from creditrl.integrations.play import Play
 
 pytestmark = pytest.mark.reference("verifiers")
 
-FIVE = ("ALFWorld", "SOTOPIA", "VirtualHome", "VisualSokoban", "WebShop")
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "integrations.md"
 
 
@@ -39,17 +38,13 @@ def episodes(endpoint: Any, number: int, **taskset: Any) -> list[Any]:
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("env", FIVE)
-def test_the_experts_replies_win_in_verifiers_own_rollout(env, endpoint):
+def test_the_experts_replies_win_in_verifiers_own_rollout(env, experts, endpoint):
     from creditrl.integrations import plan_episodes
 
     (row,) = plan_episodes(env, 1, seed=7)
     play = Play(env)
     play.begin(**row)
-    replies = []
-    while not play.over:
-        replies.append(play.form.reply(play.env.expert_action() or "nothing"))
-        play.reply(replies[-1])
+    replies = experts(play)
     endpoint.plans = list(replies)
     (episode,) = episodes(endpoint, 1, env=env)
     assert episode.ok, episode.errors
