@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from creditrl.agents import evaluate
 from creditrl.agents.callable import CallableAgent, import_agent
 from creditrl.agents.journal import EpisodeFiles
+from creditrl.cli import run
 from creditrl.errors import ConfigError
 from creditrl.types import Prompt, Reply
 
@@ -153,10 +153,8 @@ def test_an_evaluation_of_one_that_leaves_has_its_results(tmp_path, more):
         "    return 'up'\n"
     )
     out = tmp_path / "r.json"
-    command = [sys.executable, "-m", "creditrl", "eval", "VisualSokoban", "--episodes", "3"]
-    command += ["--agent", f"{write(tmp_path, code)}:act", "--retries", "0", "--out", str(out)]
-    done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
+    words = ["eval", "VisualSokoban", "--episodes", "3", "--retries", "0", "--out", str(out)]
+    assert run([*words, "--agent", f"{write(tmp_path, code)}:act", *more]) == 0
     errors = [episode["error"] for episode in json.loads(out.read_text())["episodes"]]
     assert len(errors) == 3 and sum(map(bool, errors)) == 1
     assert "SystemExit: 0 (mine.py, line 6)" in "".join(errors)

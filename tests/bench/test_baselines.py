@@ -145,11 +145,12 @@ def test_a_tiny_policy_is_not_taken_for_the_whole_one(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_small_policy_is_made_on_a_tiny_budget(tmp_path, capsys):
+def test_a_small_policy_is_made_on_a_tiny_budget(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("creditrl.bench.baselines.run_command", run)  # not each in a process
     folder, file = str(tmp_path / "runs"), str(tmp_path / "b.json")
     words = ["bench", "baselines", "--envs", "SOTOPIA", "--train", "--tiny", "--folder", folder]
     assert run([*words, "--json", file]) == 0
     out = capsys.readouterr().out
-    assert "$ creditrl train" in out and "small policy" in out
+    assert "small policy" in out
     rows = {row["agent"]: row for row in json.loads(Path(file).read_text())["rows"]}
     assert set(rows) == set(AGENTS) and rows["small policy"]["episodes"] == 4

@@ -63,7 +63,7 @@ def test_every_drawn_setting_is_one_that_the_method_takes(name, tmp_path):
     assert bench.methods == (name,)
     shared = bench._test(name, "shared", {}, 0, (), start="small").config()
     changed = 0
-    for trial in range(1, 4):
+    for trial in (1, 2):
         drawn = bench._test(name, "best", draw(name, trial, 0), 0, (), start="small").config()
         assert drawn.optim.lr == draw(name, trial, 0)["optim.lr"]
         same = ("env", "policy", "rollout", "eval")

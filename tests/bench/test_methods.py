@@ -37,13 +37,15 @@ def bench(folder: Path, tasks: str = "rooms", **plan: object) -> Bench:
 @pytest.mark.parametrize("tasks", task_sets())
 def test_methods_differ_in_nothing_but_the_method(tasks, tmp_path):
     own = tuple(m.name for m in list_methods() if m.method.__module__.startswith("creditrl."))
+    if tasks != "rooms":  # a recipe and a task set are put together alike for all
+        own = (*own[::6], "grpo", "gigpo", "prime", "sft")
     every = bench(tmp_path, tasks, methods=own)
     # No two dialogues meet in a state.
     assert set(every.unsuited) == ({"gigpo"} if tasks == "sotopia" else set())
     assert {*every.methods, *every.unsuited} == {*own}
     configs = {
         m: every._test(m, "shared", {}, 3, (), start="small").config()
-        for m in every.methods
+        for m in {*every.methods}
         if m != "sft"  # its budget is in updates, and it needs the demonstrations
     }
     one = configs["grpo"]
@@ -257,7 +259,7 @@ def test_runs_of_a_seed_that_began_with_other_weights_are_refused(flat):
 def test_a_tiny_bench_runs_and_is_not_run_twice(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "bench"
-    command = ["bench", "methods", "--tiny", "--tasks", "rooms", "--workers", "2"]
+    command = ["bench", "methods", "--tiny", "--tasks", "rooms", "--workers", "1"]
     command += ["--turns", "200", "--levels", "8"]
     command += ["--methods", "three_spo", "--seeds", "1", "--folder", str(folder)]
     assert run(command) == 0

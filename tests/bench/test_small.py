@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from creditrl.bench.small import RECIPES, SmallRun, results_page, train_small
+from creditrl.bench.small import RECIPES, SmallRun, results_page, run_command, train_small
 from creditrl.config import known_recipes
 from creditrl.errors import ConfigError, CreditRLError
 
@@ -43,6 +43,12 @@ def test_a_run_that_was_cut_is_not_taken_for_a_finished_one(tmp_path):
     (tmp_path / "quickstart-0").mkdir()
     with pytest.raises(CreditRLError, match="a run that was cut: expected a finished one"):
         train_small("VisualSokoban", 0, tmp_path)
+
+
+def test_a_command_is_told_and_its_failure_is_its_last_line(capsys):
+    with pytest.raises(CreditRLError, match=r"creditrl envs --all failed: .*--all"):
+        run_command(["envs", "--all"])
+    assert capsys.readouterr().out == "$ creditrl envs --all\n"
 
 
 def test_listed_actions_are_measured_beside_free_text():
