@@ -56,14 +56,15 @@ def agent(endpoint, **settings) -> ChatAgent:
 
 
 def play(endpoint, journal, **settings):
-    return evaluate(
-        "VisualSokoban",
-        agent(endpoint, retries=0, **settings),
-        episodes=2,
-        num_envs=2,
-        env_options={"max_turns": 3},
-        files=EpisodeFiles(journal),
-    )
+    played = agent(endpoint, retries=0, **settings)
+    options = {"episodes": 2, "num_envs": 2, "env_options": {"max_turns": 3}}
+    return evaluate("VisualSokoban", played, files=EpisodeFiles(journal), **options)
+
+
+def complete(client, text="Hello?"):
+    """Return the answer to one question."""
+    (answer,) = client.complete([[{"role": "user", "content": text}]])
+    return answer
 
 
 @pytest.mark.slow
@@ -82,31 +83,22 @@ def test_a_bad_answer_ends_one_episode_and_the_evaluation_goes_on(endpoint, tmp_
 @pytest.mark.parametrize("name", HARMLESS)
 def test_counts_that_say_nothing_count_nothing(endpoint, name):
     endpoint.plans = [Plan(body=HARMLESS[name])]
-    [answer] = agent(endpoint).client.complete([[{"role": "user", "content": "Hello?"}]])
+    answer = complete(agent(endpoint).client)
     assert (answer.status, answer.tokens, answer.cost) == ("ok", 0, 0.0)
 
 
 @pytest.mark.parametrize(
     "value",
     [
-        "9" * 400,
-        "9" * 5_000,
-        "1" + "0" * 30,
-        "Fri, 31 Dec " + "9" * 30 + " 23:59:59 GMT",
-        "Fri, 31 Dec 9999 23:59:59 GMT",
-        "Fri, 31 Dec 9999 23:59:59 -" + "9" * 20,
-        "Fri, 99 Dec 2030 99:99:99 GMT",
-        "-5",
-        "NaN",
-        "inf",
-        "1e999",
-        "soon",
+        *("9" * 400, "9" * 5_000, "1" + "0" * 30, "-5", "NaN", "inf", "1e999", "soon"),
+        *(f"Fri, 31 Dec {'9' * 30} 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"),
+        *(f"Fri, 31 Dec 9999 23:59:59 -{'9' * 20}", "Fri, 99 Dec 2030 99:99:99 GMT"),
     ],
 )
 @pytest.mark.parametrize("header", ["Retry-After", "Retry-After-Ms"])
 def test_no_wait_that_is_asked_for_is_longer_than_we_wait(endpoint, header, value):
     endpoint.plans = [Plan(status=429, headers={header: value})]
-    [answer] = agent(endpoint).client.complete([[{"role": "user", "content": "Hello?"}]])
+    answer = complete(agent(endpoint).client)
     assert answer.status == "ok" or "it asks to wait" in answer.error
 
 
@@ -135,7 +127,7 @@ def test_no_answer_is_unpacked_beyond_its_bound(endpoint, encoding, body, says, 
     asked = agent(endpoint, retries=3).client
     tracemalloc.start()
     try:
-        [answer] = asked.complete([[{"role": "user", "content": "Hello?"}]])
+        answer = complete(asked)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -148,25 +140,24 @@ def test_packed_answers_are_read_and_the_bound_is_the_users(endpoint):
     body = json.dumps(completion(Plan(long), "toy")).encode()
     packed = Plan(body=gzip.compress(body), headers={"Content-Encoding": "gzip"})
     endpoint.answer = lambda _: packed
-    [answer] = agent(endpoint).client.complete([[{"role": "user", "content": "Hello?"}]])
-    assert answer.text == long
-    narrow = ChatClient(ChatSettings.of(f"toy@{endpoint.url}?max_bytes={len(body)}", {}))
-    assert narrow.complete([[{"role": "user", "content": "?"}]])[0].status == "ok"
-    narrow = ChatClient(ChatSettings.of(f"toy@{endpoint.url}?max_bytes={len(body) - 1}", {}))
-    assert "more than" in narrow.complete([[{"role": "user", "content": "?"}]])[0].error
+    assert complete(agent(endpoint).client).text == long
+    enough, little = (
+        ChatClient(ChatSettings.of(f"toy@{endpoint.url}?max_bytes={most}", {}))
+        for most in (len(body), len(body) - 1)
+    )
+    assert complete(enough, "?").status == "ok" and "more than" in complete(little, "?").error
 
 
 @pytest.mark.parametrize(
-    "choice",
+    ("ids", "logprobs"),
     [
-        {"token_ids": [-1], "logprobs": {"token_logprobs": [0.0]}, "prompt_token_ids": [1]},
-        {"token_ids": [2**40], "logprobs": {"token_logprobs": [0.0]}, "prompt_token_ids": [1]},
-        {"token_ids": [[3]], "logprobs": {"token_logprobs": [0.0]}, "prompt_token_ids": [1]},
-        {"token_ids": [3], "logprobs": {"token_logprobs": [None]}, "prompt_token_ids": [1]},
-        {"token_ids": [3], "logprobs": None, "prompt_token_ids": [1]},
+        *((ids, {"token_logprobs": [0.0]}) for ids in ([-1], [2**40], [[3]])),
+        *(([3], logprobs) for logprobs in ({"token_logprobs": [None]}, None)),
     ],
 )
-def test_a_vllm_server_that_writes_tokens_that_are_none(monkeypatch, choice):
+def test_a_vllm_server_that_writes_tokens_that_are_none(monkeypatch, ids, logprobs):
+    choice = {"token_ids": ids, "logprobs": logprobs, "prompt_token_ids": [1]}
+
     def request(self, path, bodies):
         if path == "models":
             return [ChatAnswer(data={"data": [{"id": "toy", "max_model_len": 99}]})]

@@ -144,14 +144,8 @@ def test_a_measurement_ends_though_a_client_left_with_a_task():
 @pytest.mark.parametrize(
     "counts",
     [
-        '"tokens": ' + "9" * 5_000,
-        '"tokens": 1e3',
-        '"tokens": true',
-        '"tokens": 4503599627370496',
-        '"cost": NaN',
-        '"cost": 1.7e308',
-        '"cost": -1',
-        '"cost": {}',
+        *(f'"tokens": {number}' for number in ("9" * 5_000, "1e3", "true", "4503599627370496")),
+        *(f'"cost": {number}' for number in ("NaN", "1.7e308", "-1", "{}")),
         '"action": ' + "[" * 100_000,
     ],
 )
@@ -170,12 +164,8 @@ def test_what_no_client_can_have_spent_is_refused_and_its_episode_goes_on(measur
 @pytest.mark.parametrize(
     "asked",
     [
-        '"seed": 99999999999999999999',
-        '"seed": -1',
-        '"seed": 1.5',
-        '"task": 9007199254740991',
-        '"task": "\\ud800"',
-        '"task": 1e3',
+        *(f'"seed": {number}' for number in ("99999999999999999999", "-1", "1.5")),
+        *(f'"task": {number}' for number in ("9007199254740991", '"\\ud800"', "1e3")),
     ],
 )
 def test_tasks_and_seeds_that_are_none(measured, asked):
