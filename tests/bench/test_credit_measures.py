@@ -24,19 +24,11 @@ CHANCE = np.array([0.5, 0.25, 0.25, 0.8, 0.2])
 def test_order_by_hand():
     # True order a > b > c, of which b and c are not known apart; credit says b > a = c.
     better = np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], dtype=bool)
-    share, tau = action_order(np.array([1.0, 2.0, 1.0]), better)
-    # a against b is wrong, a against c equal: (0 + 1/2) / 2.
-    assert share == 0.25
-    # 0 right and 1 wrong; 2 pairs differ by the truth, 2 by credit: -1 / sqrt(2 * 2).
-    assert tau == -0.5
-    right = action_order(np.array([3.0, 1.0, 1.0]), better)
-    assert right == (1.0, 1.0)
-
-
-def test_a_credit_that_tells_no_actions_apart_has_no_order():
-    better = np.array([[False, True], [False, False]])
-    assert action_order(np.array([0.7, 0.7 + 1e-12]), better) == (0.5, 0.0)
-    assert all(math.isnan(x) for x in action_order(np.array([1.0, 0.0]), better & ~better))
+    # a against b is wrong, a against c equal: (0 + 1/2) / 2. 0 right and 1 wrong; 2 pairs differ by
+    # the truth, 2 by credit: -1 / sqrt(2 * 2).
+    assert action_order(np.array([1.0, 2.0, 1.0]), better) == (0.25, -0.5)
+    assert action_order(np.array([0.7, 0.7 + 1e-12, 0.7]), better) == (0.5, 0.0)
+    assert all(math.isnan(x) for x in action_order(np.arange(3.0), better & ~better))
 
 
 def test_what_log_probabilities_gain_by_hand():

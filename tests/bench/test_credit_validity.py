@@ -87,21 +87,6 @@ def test_what_all_actions_of_a_state_get_alike_changes_no_direction():
         assert one[name] == pytest.approx(other[name])
 
 
-def test_the_gradient_is_the_sum_of_values_times_scores():
-    truth = ground()
-    value = np.arange(9.0)
-    # State 0: mean 0.5 * 0 + 0.3 * 1 + 0.2 * 2 = 0.7.
-    gain = np.array([0.5 * -0.7, 0.3 * 0.3, 0.2 * 1.3])
-    np.testing.assert_allclose(truth.gradient_SD(value)[0], gain @ truth.score_UD[:3])
-
-
-def test_random_credit_orders_half_of_the_pairs():
-    truth = ground()
-    rng = np.random.default_rng(0)
-    orders = [found(truth, rng.normal(size=9))["order"] for _ in range(60)]
-    assert np.mean(orders) == pytest.approx(0.5, abs=0.05)
-
-
 def test_a_score_that_knows_nothing_points_nowhere():
     measured = found(ground(), np.full(9, 0.3), score_N=[1.0] * 4)
     assert (measured["order"], measured["tau"], measured["error"]) == (0.5, 0.0, 1.0)
