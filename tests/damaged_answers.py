@@ -174,11 +174,9 @@ def usual_with(**choices: Sequence[Any]) -> Write:
 OBJECTS: dict[str, Write] = {
     "as asked": lambda d: json.dumps({"evaluations": d.entries()}),
     "indented": lambda d: json.dumps({"evaluations": d.entries()}, indent=2),
-    "compact": lambda d: json.dumps({"evaluations": d.entries()}, separators=(",", ":")),
     "no wrapper": lambda d: d.entries(),
     "keys names": lambda d: d.usual(keys=d.names),
     "wrapped otherwise": lambda d: {d.rng.choice(WRAPPERS): d.entries()},
-    "dimensions first": lambda d: transposed(d),
     "dimensions first, wrapped": lambda d: {"dimensions": transposed(d, SPOKEN, lambda r, s: s)},
     "rows for each": lambda d: d.by_agent(
         lambda i: [
@@ -195,10 +193,6 @@ OBJECTS: dict[str, Write] = {
             for what, of in (("reasoning", d.reasons), ("score", d.truth))
         }
     ),
-    "arguments of a call": lambda d: {
-        "name": "evaluate",
-        "arguments": {"evaluations": d.entries()},
-    },
     "with a comment": extended(lambda d: {"comment": "Both did well, 8 of 10."}),
 }
 """Styles whose text is one JSON object: what damages are done to."""
@@ -222,7 +216,6 @@ _PAIRS: dict[str, tuple[Pair, ...]] = {
     "as floats": (lambda r, s: [r, float(s)], lambda r, s: {"score": s + 0.0}),
     "at the end": (lambda r, s: f"because. Score: {s}", lambda r, s: f"so it is (score: {s})"),
     "as words": (lambda r, s: ["because", WORDS[s] if s >= 0 else f"minus {WORDS[-s]}"],),
-    "in a list": (lambda r, s: [r, [s]],),
     "numbered": (lambda r, s: {"0": r, "1": s},),
     "in an object": (lambda r, s: [r, {"score": s}], lambda r, s: [{"reasoning": r}, {"score": s}]),
     "twice": (lambda r, s: ["because", s, s], lambda r, s: {"score": s, "rating": s, "reason": r}),
@@ -233,7 +226,6 @@ _PAIRS: dict[str, tuple[Pair, ...]] = {
     "with halves": (lambda r, s: {"reasoning": [r, "and 3 more"], "score": s},),
 }
 _DIMENSIONS: dict[str, tuple[Key, ...]] = {
-    "in title case": (lambda n: n.title(), lambda n: n.capitalize()),
     "with spaces": (lambda n: n.replace("_", " "), lambda n: n.replace("_", " ").title()),
     "in camel case": (lambda n: n[0] + n.title().replace("_", "")[1:],),
     "with a suffix": (lambda n: f"{n}_score", lambda n: f"{n} evaluation"),
@@ -284,16 +276,13 @@ BETWEEN = ("\n", " ", ",\n", "\n---\n", "\nand\n")
 # Other writings of JSON than one plain object.
 LOOSE: dict[str, Write] = {
     "keys first names": lambda d: d.usual(keys=[n.split()[0] for n in d.names]),
-    "keys lower names": lambda d: d.usual(keys=[n.lower().replace(" ", "_") for n in d.names]),
     "keys owned": lambda d: d.usual(keys=[f"{n}'s evaluation" for n in d.names]),
     "keys both": lambda d: d.usual(keys=[f"{AGENTS[i]} ({d.names[i]})" for i in (0, 1)]),
-    "keys mixed": lambda d: d.usual(keys=("agent_1", d.names[1])),
     "a list": lambda d: d.each(lambda i: {"agent": AGENTS[i], **d.entry(i)}),
     "a list of scores": lambda d: {"agents": d.each(lambda i: {"id": i + 1, "scores": d.entry(i)})},
     "a list with both": lambda d: d.each(
         lambda i: {"agent_id": AGENTS[i], "agent_name": d.names[i], "evaluation": d.entry(i)}
     ),
-    "a list of keys": lambda d: d.each(lambda i: {AGENTS[i]: d.entry(i)}),
     "rows for both": lambda d: {"scores": rows(d)},
     "a row twice, alike": lambda d: [*rows(d), rows(d)[0]],
     "dotted keys": lambda d: {f"{AGENTS[i]}.{n}": d.truth[i][n] for i in d.order for n in d.dims},
@@ -323,14 +312,6 @@ LOOSE: dict[str, Write] = {
     ),
     "objects for dimensions": lambda d: "\n".join(
         json.dumps({n: v}) for n, v in transposed(d).items()
-    ),
-    "halves": lambda d: "\n".join(
-        json.dumps({key: dict([*entry.items()][part])})
-        for key, entry in d.entries().items()
-        for part in (slice(4), slice(4, None))
-    ),
-    "assigned apart": lambda d: "\n".join(
-        f"{key} = {json.dumps(entry)};" for key, entry in d.entries().items()
     ),
     "judged by the other": lambda d: d.each(
         lambda i: {"evaluator": AGENTS[1 - i], "target": AGENTS[i], **d.entry(i)}
@@ -606,41 +587,30 @@ FALSE: dict[str, Write] = {
     "a list of wrapped versions": lambda d: {"evaluations": [d.other().entries(), d.entries()]},
     "a cut list of versions": lambda d: d.dump([d.entries(), d.other("all").entries()])[:-30],
     "wrapped and not": lambda d: {"evaluations": d.other().entries(), **d.entries()},
-    "names and numbers": lambda d: {**d.entries(), **d.other().entries(keys=d.names)},
     "a corrected participant": corrected_entry,
     "a corrected score": corrected(
         lambda d, s, n, o: f'Correction: {{"{AGENTS[s]}": {{"{n}": ["x", {o}]}}}}', False
     ),
     "a corrected member": corrected(lambda d, s, n, o: f'Rather: "{n}": ["x", {o}]'),
-    "a correction in words": corrected(lambda d, s, n, o: f"{SPOKEN[s]}'s {n} should be {o}."),
     "a table that differs": lambda d: f"{d.usual()}\n\n{table(d.other('all'), AGENTS)}",
     "lines that differ": lambda d: (
         d.usual() + "\n\n" + lines(d.other("all"), "{who}:", "  {dim}: {n}", AGENTS)
     ),
     "a key twice": repeat_key,
-    "a key in other letters": lambda d: repeat_key(d, lambda n: n.replace("_", " ").title()),
     "a key twice, bare": lambda d: re.sub(r'"(\w+)":', r"\1:", repeat_key(d)),
-    "a key twice, fenced": lambda d: f"```json\n{repeat_key(d)}\n```",
     "an entry twice": lambda d: (
         d.dump(d.entries())[:-1] + f', "agent_1": {d.dump(d.other("all").entry(0))}}}'
     ),
-    "an entry by two keys": lambda d: {**d.entries(), "Agent 1": d.other("all").entry(0)},
     "one row twice": lambda d: [*rows(d), rows(d.other("all"))[d.rng.randrange(14)]],
     "revised in an entry": with_entry(
         lambda d, e, s: {**e, "revised": {"goal": ["x", d.unlike("goal", s)]}}
     ),
-    "a list of entries": with_entry(lambda d, e, s: [e, d.other("all").entry(s)]),
     "self and other": with_entry(lambda d, e, s: {**e, AGENTS[1 - s]: d.other("all").entry(1 - s)}),
-    "two keys for a score": with_pair(lambda d, a, b: {"score": a, "rating": b}),
     "a final score": with_pair(lambda d, a, b: {"score": a, "final_score": b}),
     "two numbers": with_pair(lambda d, a, b: ["because", a, b]),
     "a number and an object": with_pair(lambda d, a, b: ["x", a, {"score": b}]),
-    "two pairs": with_pair(lambda d, a, b: [["x", a], ["y", b]]),
-    "a nested object for a score": with_pair(lambda d, a, b: {"draft": {"score": a}, "score": b}),
     "a range": with_pair(lambda d, a, b: ["x", f"{a}-{b}"]),
-    "an arrow": with_pair(lambda d, a, b: ["x", f"{a} -> {b}"]),
     "two scores in a text": with_pair(lambda d, a, b: f"Score: {a}. On reflection, score: {b}"),
-    "a percentage": with_pair(lambda d, a, b: ["x", f"{abs(a) * 10}%"]),
     "of five": with_pair(lambda d, a, b: ["x", f"{abs(b)}/{3}"]),
     "out of range": with_pair(lambda d, a, b: ["x", d.rng.choice((11, -11, 100, 1e9))]),
     "no number": with_pair(
@@ -648,22 +618,20 @@ FALSE: dict[str, Write] = {
     ),
     "not a number": with_pair(lambda d, a, b: ["x", float("nan")]),
     "no score": with_pair(lambda d, a, b: ["x"]),
-    "two judges": with_pair(lambda d, a, b: {"judge_a": a, "judge_b": b}),
     "a key missing": with_entry(lambda d, e, s: dict([*e.items()][1:])),
     "a participant missing": lambda d: {"evaluations": {"agent_1": d.entry(0)}},
     "nobody named": lambda d: {"evaluations": d.each(d.entry)},
     "one for both": lambda d: {"agent_1 and agent_2": d.entry(0)},
     "one participant by key and name": lambda d: d.entries(keys=("agent_1", d.names[0])),
-    "both names in a key": lambda d: d.entries(keys=(" and ".join(d.names), "agent_2")),
     "headings that name nobody": lambda d: (
         f"First:\n{d.dump(d.entry(0))}\nSecond:\n{d.dump(d.entry(1))}"
     ),
     "participants 0, 1 and 2": lambda d: {"agent_0": d.other().entry(0), **d.entries()},
-    "a mapping that differs": extended(lambda d: {"agents": crossed(d)}),
     "a mapping from names": lambda d: {
         "mapping": {name: key for key, name in crossed(d).items()},
         "evaluations": d.entries(),
     },
+    "a mapping that differs": extended(lambda d: {"agents": crossed(d)}),
     "a mapping beside the entries": lambda d: {
         **{f"{key}_name": name for key, name in crossed(d).items()},
         **d.entries(),
@@ -674,7 +642,6 @@ FALSE: dict[str, Write] = {
     "a mapping in a list": extended(
         lambda d: {"agents": [{"id": key, "name": name} for key, name in crossed(d).items()]}
     ),
-    "a mapping before": lambda d: json.dumps(crossed(d)) + "\n" + d.usual(),
     "a mapping before, in words": chosen("agent_1 is {1}, agent_2 is {0}.\n{2}"),
     "a mapping behind, in words": chosen("{2}\n(agent_1 = {1}; agent_2 = {0})"),
     "a mapping in a comment": lambda d: (
@@ -687,25 +654,11 @@ FALSE: dict[str, Write] = {
         "agent_2 -> {0}\n{2}|{1} → Agent 1, {0} → Agent 2\n{2}|Agent 1: {1}\n{2}|"
         "# agent_2 = {0}\n{2}"
     ),
-    "a mapping in a table": lambda d: (
-        f"| agent_1 | {d.names[1]} |\n| agent_2 | {d.names[0]} |\n{d.usual()}"
-    ),
-    "names of the other in keys": lambda d: d.entries(
-        keys=[f"{key} ({name})" for key, name in crossed(d).items()]
-    ),
-    "a version and a cut one": lambda d: f"{d.usual()}\nFinal:\n{cut_early(d.other().usual(), d)}",
     "a draft with a cut final": lambda d: cut_early(
         json.dumps({"draft": d.entries(), "final": d.other().entries()}), d
     ),
-    "a string that holds another": lambda d: {
-        "evaluations": d.entries(),
-        "arguments": d.other("all").usual(),
-    },
     "rated by the other": lambda d: d.entries(keys=("rated_by_agent_1", "rated_by_agent_2")),
-    "of the partner": lambda d: d.entries(keys=("agent_1_partner", "agent_2_partner")),
-    "of each other": lambda d: d.by_agent(lambda i: {AGENTS[1 - i]: d.entry(1 - i)}),
     "a final key": with_entry(lambda d, e, s: {**e, "goal_final": d.unlike("goal")}),
-    "a draft's key": with_entry(lambda d, e, s: {"first_goal_score": d.unlike("goal"), **e}),
     "said in words to be else": corrected(
         lambda d, s, n, o: d.rng.choice(
             (
@@ -726,7 +679,6 @@ FALSE: dict[str, Write] = {
         "{2}\nIgnore the scores above.|{2}\nThis is only an example.|"
         "{2}\nThese are placeholders.|{2}\n(That was my draft.)"
     ),
-    "an example in a string": lambda d: {"example": d.other("all").usual(), **d.entries()},
     "two versions in two styles": two_styles(),
     "judged in the other's entry": lambda d: {
         AGENTS[1 - i]: {"evaluated": AGENTS[i], **d.entry(i)} for i in d.order
@@ -743,13 +695,11 @@ FALSE: dict[str, Write] = {
         ),
         False,
     ),
-    "two calls": lambda d: "\n".join(d.dump({"arguments": x.usual()}) for x in (d, d.other())),
     "only an example": chosen("Example:\n{2}\n\nMy evaluation:"),
     "only a draft": lambda d: d.dump({"draft": d.entries()})[:-1] + ', "final": {"agent',
-    "other names": lambda d: d.entries(keys=("Buyer", "Seller")),
     "a repaired copy that differs": lambda d: f"{damaged_json(d)}\n{d.other('all').usual()}",
+    "other names": lambda d: d.entries(keys=("Buyer", "Seller")),
     "flat keys that differ": lambda d: {**d.entries(), "agent_1_goal": ["x", d.unlike("goal", 0)]},
-    "turned and not": lambda d: {**d.entries(), **transposed(d.other("all"))},
 }
 
 
