@@ -35,14 +35,13 @@ def test_bench_envs_prints_a_table_writes_json_and_names_what_is_not_installed(
     measured = report["measured"]
     suite = {"ALFWorld", "SOTOPIA", "VirtualHome", "VisualSokoban", "WebShop"}
     assert suite == {bench.env for bench in env_benches()} == set(measured) - {"package"}
-    sokoban = measured["VisualSokoban"]
-    assert {"step_single", "generate_hard", "generate_10x10_4", "moves_6x6_1"} <= set(sokoban)
-    alfworld = measured["ALFWorld"]
-    assert {"step_single", "reset_new", "reset_from_disk", "memory"} <= set(alfworld)
-    webshop = measured["WebShop"]
-    assert {"step_single", "step_vector_4", "first_environment", "process_memory"} <= set(webshop)
-    sotopia = measured["SOTOPIA"]
-    assert {"turns_4", "step_single", "import", "import_memory"} <= set(sotopia)
+    for env, some in {
+        "VisualSokoban": {"step_single", "generate_hard", "generate_10x10_4", "moves_6x6_1"},
+        "ALFWorld": {"step_single", "reset_new", "reset_from_disk", "memory"},
+        "WebShop": {"step_single", "step_vector_4", "first_environment", "process_memory"},
+        "SOTOPIA": {"turns_4", "step_single", "import", "import_memory"},
+    }.items():
+        assert some <= set(measured[env])
     first = {env: next(iter(some)) for env, some in measured.items() if env != "package"}
     assert all(name.startswith("fresh_tasks_") for name in first.values()), first
     assert report["notes"]["ALFWorld"].startswith("played: the ")
@@ -70,16 +69,11 @@ def test_the_sides_take_turns():
     order: list[str] = []
 
     def side(name: str) -> Contest:
-        return Contest(
-            name,
-            name,
-            "s",
-            "lower",
-            {
-                "ours": lambda: lambda: order.append(f"{name} ours") or [3.0, 1.0, 2.0],
-                "theirs": lambda: lambda: order.append(f"{name} theirs") or [4.0],
-            },
-        )
+        sides = {
+            "ours": lambda: lambda: order.append(f"{name} ours") or [3.0, 1.0, 2.0],
+            "theirs": lambda: lambda: order.append(f"{name} theirs") or [4.0],
+        }
+        return Contest(name, name, "s", "lower", sides)
 
     figures = run_rounds([side("a"), side("b")], rounds=2)
     assert order == 2 * ["a ours", "a theirs", "b ours", "b theirs"]

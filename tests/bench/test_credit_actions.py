@@ -20,7 +20,7 @@ from creditrl.bench.credit_actions import (
     play_choices,
     starts_of_choices,
 )
-from creditrl.bench.credit_places import collect_places, continuations, distances
+from creditrl.bench.credit_places import collect_places, continuations
 from creditrl.bench.credit_scores import SIZE, reply_turn, score_functions
 from creditrl.bench.credit_truth import Truth
 from creditrl.bench.exact_mdps import ENV_ID, MDPS, solve
@@ -57,13 +57,8 @@ def world() -> dict[str, Any]:
         most=4,
     )
     return {
-        "policy": policy,
-        "agent": agent,
-        "venv": many.unwrapped,
-        "episodes": episodes,
-        "places": places,
-        "chosen": chosen,
-        "choices": choices,
+        **{"policy": policy, "agent": agent, "venv": many.unwrapped, "episodes": episodes},
+        **{"places": places, "chosen": chosen, "choices": choices},
         "chances": probabilities(MDPS[DOORS], agent),
     }
 
@@ -149,23 +144,6 @@ def test_states_are_of_as_many_tasks_as_can_be():
         rows = choose_states(group_N, 4, np.random.default_rng(seed))
         assert rows == sorted(rows) and {*group_N[rows].tolist()} == {0, 1, 2}
     assert choose_states(group_N, 99, np.random.default_rng(0)) == list(range(7))
-
-
-def test_in_sokoban_the_distance_after_an_action_is_the_solvers():
-    options: dict[str, Any] = {"min_optimal_moves": 3, "max_optimal_moves": 3, "progress": True}
-    venv: Any = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=1, **options).unwrapped
-
-    class Expert:
-        name = "expert"
-
-        def act(self, prompts):
-            from creditrl.types import Reply
-
-            return [Reply(action) for action in venv.expert_actions([0])]
-
-    episodes, places = collect_places(venv, Expert(), PLAIN, seed=0, tasks=[5])
-    move = episodes[0].turns[0].action
-    assert distances(venv, [places[0][0]] * 2, [move, "stand still"]).tolist() == [2.0, 3.0]
 
 
 # -- score functions ------------------------------------------------------------------------------

@@ -38,15 +38,7 @@ COSTS = Costs(
     pickle_us=10,
     pack_us=10,
     copy_s=0.1,
-    ray=RayCosts(
-        queue_us=Line(300, 0.1),
-        reply_us=20,
-        shard_us=100,
-        copy_us=10,
-        put_ms=1,
-        store_s=1,
-        load_s=0.5,
-    ),
+    ray=RayCosts(Line(300, 0.1), 20, shard_us=100, copy_us=10, put_ms=1, store_s=1, load_s=0.5),
 )
 
 

@@ -155,10 +155,7 @@ def test_the_bench_prints_a_table_and_writes_json(tmp_path, capsys):
     found = report["measured"]["0.2M"]
     assert report["rounds"] == 1 and found["failed"] == {}
     assert {job: set(sides) for job, sides in found["figures"].items()} == {
-        "generate": {"ours"},
-        "generate_turns": {"ours"},
-        "score": {"ours"},
-        "update": {"ours"},
+        **dict.fromkeys(("generate", "generate_turns", "score", "update"), {"ours"}),
         "update_turns": {"ours", "ours_rows"},
     }
     for job, sides in found["figures"].items():
