@@ -46,16 +46,15 @@ UNPARSABLE = (
     "", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:999999", "127.0.0.1:-1",
     "127.0.0.1:\u0663", ":3000", "[::1", "::1", "[::1]x", "[::1]:", "[127.0.0.1]", "[]", "[[::1]]",
     "http://127.0.0.1", "127.0.0.1/x", "me@127.0.0.1", "127.0.0.1 evil.example",
-    "127.0.0.1,evil.example", "127.0.0.1\x00", "127.0.0.1\n", "127.0.0.1\t.evil", "l\xf6calhost",
+    "127.0.0.1,evil.example", "127.0.0.1\x00", "127.0.0.1\t.evil", "l\xf6calhost",
     "127.0.0.1?x", "127.0.0.1#x", "127.0.0.1%00", "\u2024",
 )  # fmt: skip
 """No names with a port."""
 
 
-@pytest.mark.parametrize("host", UNPARSABLE, ids=ascii)
-def test_a_host_that_cannot_be_read_is_a_bad_request_with_and_without_a_token(host):
-    if host.strip() != "127.0.0.1":  # a field's value has no spaces around it
-        assert status(("Host", host)) == 400
+def test_a_host_that_cannot_be_read_is_a_bad_request_with_and_without_a_token():
+    for host in UNPARSABLE:
+        assert status(("Host", host)) == 400, host
         assert status(("Host", host), ("Authorization", f"Bearer {TOKEN}"), token=TOKEN) == 400
 
 
@@ -112,34 +111,20 @@ def test_a_token_is_sent_once():
 
 def test_a_wrong_token_takes_as_long_wherever_it_goes_wrong(monkeypatch):
     # What compares it is the standard library's comparison for secrets, and nothing before it.
-    compared: list[tuple[bytes, bytes]] = []
-    compared_before = hmac.compare_digest
-
-    def compare(one: bytes, other: bytes) -> bool:
-        compared.append((one, other))
-        return compared_before(one, other)
-
-    monkeypatch.setattr(hmac, "compare_digest", compare)
-    for wrong in ("x" + TOKEN[1:], TOKEN[:-1] + "x"):
-        status(HERE, ("Authorization", f"Bearer {wrong}"), token=TOKEN)
-    assert compared == [(b"x" + TOKEN[1:].encode(), TOKEN.encode()),
-                        (TOKEN[:-1].encode() + b"x", TOKEN.encode())]  # fmt: skip
+    compared: list[tuple[bytes, ...]] = []
+    monkeypatch.setattr(hmac, "compare_digest", lambda *both: compared.append(both) or False)
+    wrong = ("x" + TOKEN[1:], TOKEN[:-1] + "x")
+    for given in wrong:
+        assert status(HERE, ("Authorization", f"Bearer {given}"), token=TOKEN) == 401
+    assert compared == [(given.encode(), TOKEN.encode()) for given in wrong]
 
 
 @pytest.mark.parametrize(
     ("host", "own"),
     [
-        ("127.0.0.1", True),
-        ("127.8.0.1", True),
-        ("::1", True),
-        ("localhost", True),
-        ("0.0.0.0", False),
-        ("::", False),
-        ("", False),
-        ("0", False),
-        ("::ffff:0.0.0.0", False),
-        ("192.168.0.3", False),
-        ("localhost.example.org", False),
+        *((host, True) for host in ("127.0.0.1", "127.8.0.1", "::1", "localhost")),
+        *((host, False) for host in ("0.0.0.0", "::", "", "0", "::ffff:0.0.0.0")),
+        *((host, False) for host in ("192.168.0.3", "localhost.example.org")),
     ],
 )
 def test_only_this_machines_own_names_are_loopback(host, own, monkeypatch):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_runs import TINY, rows_of
 
 from creditrl.agents.prompts import get_form
 from creditrl.cli import run
@@ -306,19 +307,15 @@ def test_what_needs_a_policy_says_that_there_is_none(sokoban_run, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["sft", "rft"])
 def test_sft_and_rft_clone_an_imported_run(sokoban_run, tmp_path, method):
-    out = tmp_path / method
-    words = (
-        "train @quickstart --clone.episodes 0 --clone.noise 0 --clone.updates 3 "
-        "--budget.updates 2 --budget.seconds None --compare.no-clone-same-time "
-        "--rollout.form dialogue --rollout.groups 2 --policy.tokenizer-episodes 16 "
-        "--policy.small.layers 1 --policy.small.hidden 16 --policy.small.heads 2 --eval.levels 4 "
-        "--env.options.max-optimal-moves 3 --env.options.max-turns 6"
+    out = tmp_path / "run"
+    more = (
+        "--clone.episodes=0 --clone.noise=0 --budget.updates=2 --compare.no-clone-same-time "
+        "--rollout.form=dialogue --eval.levels=4 --env.options.max-turns=6"
     ).split()
-    told = ["--method.name", method, "--clone.from-run", str(sokoban_run), "--run.folder", str(out)]
-    assert run([*words, *told]) == 0
-    rows = RunFolder.open(out).read_metrics()
-    phase = "train" if method == "sft" else "clone"
-    assert any(row.get("phase") == phase and row.get("loss", 0) > 0 for row in rows)
+    told = ["--method.name", method, "--clone.from-run", str(sokoban_run)]
+    assert run(["train", "@quickstart", *TINY, *more, *told, "--run.folder", str(out)]) == 0
+    rows = rows_of(out, "train" if method == "sft" else "clone")
+    assert any(row.get("loss", 0) > 0 for row in rows)
 
 
 @pytest.mark.parametrize("env", ["ALFWorld", "VirtualHome", "WebShop"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,24 +42,16 @@ def played(
     info = play.info
     task = Task(info["task_id"], info["task_type"], "train", 0, info["goal"])
     return Trajectory(
-        id=f"t/{number}",
-        env_id=ENV,
-        task=task,
-        group=number // 2,
-        member=number % 2,
-        seed=play.seed,
-        turns=tuple(turns),
-        success=info["success"],
-        score=info["score"],
-        terminated=play.terminated,
-        truncated=play.truncated,
+        **{"id": f"t/{number}", "env_id": ENV, "task": task, "turns": tuple(turns)},
+        **{"group": number // 2, "member": number % 2, "seed": play.seed},
+        **{name: info[name] for name in ("success", "score")},
+        **{name: getattr(play, name) for name in ("terminated", "truncated")},
     )
 
 
 def stored(path: Path, form: str, episodes: list[Trajectory]) -> RunFolder:
-    config = ImportedRun(
-        EnvPart(ENV, {"max_turns": 12}), FormPart(form), MethodPart(), SourcePart()
-    )
+    env = EnvPart(ENV, {"max_turns": 12})
+    config = ImportedRun(env, FormPart(form), MethodPart(), SourcePart())
     folder = RunFolder.create(path, config, "")
     folder.store().append(3, episodes)
     return folder
@@ -69,10 +62,7 @@ def exported(tmp_path) -> tuple[Path, list[Trajectory]]:
     """Two groups: in the first, one of two fails from its third turn on; in the second, none."""
     rows = plan_episodes("ALFWorld", 2, seed=5)
     episodes = [
-        played(rows[0], "react", 0),
-        played(rows[0], "react", 1, wrong_from=2),
-        played(rows[1], "react", 2),
-        played(rows[1], "react", 3),
+        played(rows[n // 2], "react", n, wrong_from=2 if n == 1 else None) for n in range(4)
     ]
     assert [e.success for e in episodes] == [True, False, True, True]
     folder = stored(tmp_path / "run", "react", episodes)
@@ -110,16 +100,10 @@ def test_the_messages_are_those_that_the_policy_was_shown(exported):
         said = [*said, {"role": "assistant", "content": turn.reply}, *play.reply(turn.reply)]
     assert rows[0]["messages"] == said
     # What goes out comes in again.
-    (conversation,) = read_conversations(_sharegpt(folder, rows[0]), get_form("react"))
-    assert list(conversation.replies) == [turn.reply for turn in episodes[0].turns]
-
-
-def _sharegpt(folder: Path, row: dict[str, Any]) -> Path:
-    import json
-
     path = folder / "one.json"
-    path.write_text(json.dumps([{"task_id": row["task_id"], "messages": row["messages"]}]))
-    return path
+    path.write_text(json.dumps([{name: rows[0][name] for name in ("task_id", "messages")}]))
+    (conversation,) = read_conversations(path, get_form("react"))
+    assert list(conversation.replies) == [turn.reply for turn in episodes[0].turns]
 
 
 def test_a_pair_is_the_turn_at_which_two_of_a_group_parted(exported):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import doctest
 import importlib.metadata
 import importlib.util
+import json
 import re
-from pathlib import Path
 
 import pytest
 
 from creditrl._origin import install_command
+from creditrl.cli import run
 from creditrl.errors import ConfigError, EpisodeOverError, MissingExtraError, UnknownNameError
 from creditrl.integrations import Play, plan_episodes, play
 from creditrl.integrations.openenv import app
@@ -114,8 +115,6 @@ def test_an_old_neighbour_is_named_with_its_version(monkeypatch):
 
 
 def test_verls_files_name_loop_task_and_seed(tmp_path):
-    import json
-
     import pyarrow.parquet as pq
 
     data, loop = write_files(tmp_path, "ALFWorld", 3, seed=5, form="dialogue")
@@ -135,21 +134,11 @@ def test_verls_files_name_loop_task_and_seed(tmp_path):
 
 
 def test_openenv_needs_a_session():
-    from creditrl.integrations.openenv import app
-
     with pytest.raises(ConfigError, match="sessions=0: expected a number above 0"):
         app("ALFWorld", sessions=0)
 
 
 def test_openenvs_protocol_is_served_to_this_machine_alone(capsys):
-    from creditrl.cli import run
-
     assert run(["serve", "VisualSokoban", "--openenv", "--host", "0.0.0.0"]) == 2
     said = capsys.readouterr().err
     assert "OpenEnv's protocol knows no token" in said and said.count("\n") == 1
-
-
-@pytest.mark.parametrize("name", ["openenv_client", "trl_grpo", "verl_episode"])
-def test_an_example_has_at_most_60_lines(name):
-    text = (Path(__file__).parents[3] / "examples" / f"{name}.py").read_text("utf-8")
-    assert text.count("\n") <= 60

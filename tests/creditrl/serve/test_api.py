@@ -26,15 +26,10 @@ HERE = "http://127.0.0.1:3000"
 
 
 def client_of(
-    sessions: Sessions,
-    base_url: str = HERE,
-    token: str = "",
-    max_body: int = MOST_BODY,
-    **options: Any,
+    sessions: Sessions, at: str = HERE, token: str = "", most: int = MOST_BODY, **options: Any
 ) -> TestClient:
-    app = environment_app(sessions, needs_token=bool(token), **options)
-    guarded = Guarded(app, token, max_body)
-    return TestClient(guarded, base_url=base_url, raise_server_exceptions=False)
+    guarded = Guarded(environment_app(sessions, needs_token=bool(token), **options), token, most)
+    return TestClient(guarded, base_url=at, raise_server_exceptions=False)
 
 
 @pytest.fixture
@@ -46,7 +41,7 @@ def sessions() -> Iterator[Sessions]:
 
 @pytest.fixture
 def client(sessions) -> TestClient:
-    return client_of(sessions, max_body=1000)
+    return client_of(sessions, most=1000)
 
 
 def new(client: TestClient) -> str:
@@ -119,9 +114,8 @@ def test_sessions_are_limited_and_idle_ones_give_way(sessions, client):
     sessions.idle = 0.0
     new(client), new(client)
     for gone in (second, third):
-        assert "was idle for too long" in refusal(
-            client.post(f"{gone}/step", json={"action": "up"}), 404, "no_session"
-        )
+        answer = client.post(f"{gone}/step", json={"action": "up"})
+        assert "was idle for too long" in refusal(answer, 404, "no_session")
 
 
 @pytest.mark.parametrize(
@@ -144,10 +138,8 @@ def test_a_bad_request_says_what_was_expected(client, path, body, says):
 
 def test_bodies_are_limited_and_declared(client):
     at = new(client)
-    long = {"action": "x" * 1000}
-    assert "more than 1,000 bytes" in refusal(
-        client.post(f"{at}/step", json=long), 413, "too_large"
-    )
+    answer = client.post(f"{at}/step", json={"action": "x" * 1000})
+    assert "more than 1,000 bytes" in refusal(answer, 413, "too_large")
     text = {"Content-Type": "text/plain"}
     refusal(client.post(f"{at}/step", content='{"action": "up"}', headers=text), 415, "no_json")
     kind = {"Content-Type": "application/json"}
@@ -158,9 +150,8 @@ def test_what_is_not_there_is_json_too(client):
     assert "No GET /nowhere. /docs says" in refusal(client.get("/nowhere"), 404, "not_found")
     refusal(client.put("/sessions"), 405, "no_method")
     at = new(client)
-    assert "No task 99999999" in refusal(
-        client.post(f"{at}/reset", json={"task": 99999999}), 404, "not_found"
-    )
+    answer = client.post(f"{at}/reset", json={"task": 99999999})
+    assert "No task 99999999" in refusal(answer, 404, "not_found")
     assert "POST .../reset first" in refusal(client.get(at), 409, "conflict")
 
 
