@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from creditrl.agents.prompts import get_form
-from creditrl.bench.credit_settings import bench_method
+from creditrl.bench.credit_settings import bench_method, method_names
 from creditrl.bench.exact import agreement, gradients, measure, table_of_turns
 from creditrl.bench.exact_mdps import ENV_ID, MDPS, WON, Recovery, VariableHorizon, solve
 from creditrl.bench.exact_oracles import ORACLES, oracle_credit
@@ -374,17 +374,21 @@ def test_credit_of_turns_points_along_the_true_gradient():
 
 
 @pytest.mark.slow
-def test_every_method_is_measured_and_the_page_made(tmp_path, capsys):
+def test_methods_and_exact_parts_are_measured_and_the_page_made(tmp_path, capsys):
+    # Of the methods those that play on, those with exact parts and the outcome alone; credit of all
+    # is compared in tests/trainers/test_side_by_side.py.
+    own = {m.name for m in list_methods() if m.method.__module__.startswith("creditrl.")}
+    assert own <= {*method_names(())}
+    some = {"grpo", "branch", "tree_grpo", "vine", *(oracle.method for oracle in ORACLES)}
     path, page = tmp_path / "exact.json", tmp_path / "exact.md"
     words = ["bench", "exact", "--groups", "4", "--group-size", "4", "--json", str(path)]
-    assert run(words) == 0
+    assert run([*words, "--methods", *sorted(some)]) == 0
     assert "Cosine with the true policy gradient" in (out := capsys.readouterr().out)
     assert "AgentCreditBench" in out and f"bench exact --page {path}" in out
     data = json.loads(path.read_text())
     found = {(row["method"], row["task"]): row for row in data["rows"]}
     named = {oracle.name for oracle in ORACLES}
-    own = {m.name for m in list_methods() if m.method.__module__.startswith("creditrl.")}
-    assert data["unscored"] == {} and own | named <= {name for name, _ in found}
+    assert data["unscored"] == {} and {name for name, _ in found} == some | named
     for (name, task), row in found.items():
         if name in ("grpo", "ppo", "branch", "tree_grpo"):
             assert row["cosine"] > 0, (name, task)
