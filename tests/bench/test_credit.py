@@ -7,7 +7,7 @@ import functools
 import json
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -19,6 +19,7 @@ from creditrl.agents.intervals import Estimate
 from creditrl.agents.prompts import get_form
 from creditrl.agents.rollout import continue_episodes
 from creditrl.agents.scripted import RandomAgent, ReplayAgent
+from creditrl.bench import exact_mdps
 from creditrl.bench.credit import CreditBench, EnvResult
 from creditrl.bench.credit_compare import Candidate, scores_of
 from creditrl.bench.credit_picture import credit_picture
@@ -32,14 +33,12 @@ from creditrl.bench.credit_stats import (
 )
 from creditrl.bench.credit_truth import Truth, choose_turns, progress_of, truth_of
 from creditrl.bench.credit_validity import MEASURES
+from creditrl.bench.exact_mdps import LOST, WON, ExactVectorEnv, Mdp, Outcome, State
 from creditrl.cli import run
 from creditrl.credit_file import TRUTH
-from creditrl.envs.base import Effect, Engine, EnvParts, TextEnv, View
-from creditrl.envs.tasks import TaskList
-from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, DataError, EpisodeOverError
 from creditrl.templates import write_package
-from creditrl.types import Prompt, Reply, Task, Trajectory, Turn
+from creditrl.types import Prompt, Reply, Trajectory, Turn
 from creditrl.view.agreement import rank_correlation
 from creditrl.view.run import ViewedRun
 
@@ -52,65 +51,26 @@ from creditrl.view.run import ViewedRun
 VALUE = {"": 1 / 2, "y": 3 / 4, "n": 1 / 4, "yn": 1 / 2, "ny": 1 / 2, "yy": 1.0, "nn": 0.0}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class VoteConfig:
-    split: str = "train"
-    max_turns: int = 3
+class Vote(Mdp):
+    name, goal, start = "vote", "Win.", ("",)
+
+    def actions(self, state: State) -> tuple[str, ...]:
+        return ("yes", "no")
+
+    def after(self, state: State, action: str) -> tuple[Outcome, ...]:
+        votes = f"{state[0]}{action[0]}"
+        won = WON if votes.count("y") >= 2 else LOST
+        return (Outcome(1.0, won if len(votes) == 3 else (votes,)),)
+
+    def text(self, state: State) -> str:
+        # Nothing of the state is to be seen: who goes on must have been put there.
+        return "Yes or no?"
 
 
-class VoteEngine(Engine):
-    def __init__(self, num_envs: int) -> None:
-        super().__init__(num_envs)
-        self.votes = [""] * num_envs
-
-    def begin(self, index_K: Any, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
-        for i in index_K.tolist():
-            self.votes[i] = ""
-
-    def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
-        for i, action in zip(index_K.tolist(), actions, strict=True):
-            self.votes[i] += action[0]
-        done_K = np.array([len(self.votes[i]) == 3 for i in index_K.tolist()])
-        k = len(actions)
-        return Effect(np.zeros(k), done_K, list(actions), np.ones(k, dtype=np.bool_), [""] * k)
-
-    def view(self, index_K: Any) -> View:
-        won_K = np.array([self.votes[i].count("y") >= 2 for i in index_K.tolist()])
-        return View(
-            # Nothing of the state is to be seen: who goes on must have been put there.
-            text_K=["Yes or no?"] * len(won_K),
-            admissible_K=[("yes", "no")] * len(won_K),
-            success_K=won_K,
-            score_K=won_K.astype(np.float64),
-        )
-
-    def snapshot(self, index_K: Any) -> list[Any]:
-        return [self.votes[i] for i in index_K.tolist()]
-
-    def restore(self, index_K: Any, states: Sequence[Any], tasks: Sequence[Task]) -> None:
-        for i, votes in zip(index_K.tolist(), states, strict=True):
-            self.votes[i] = votes
-
-    def state_keys(self, index_K: Any, source: str) -> list[bytes]:
-        return [self.votes[i].encode() for i in index_K.tolist()]
-
-    def segment_key(self, index: int) -> str:
-        return "vote"
-
-
-class VoteEnv(TextEnv[VoteConfig]):
-    env_id: ClassVar[str] = "Toy/Vote-v0"
-    config_class: ClassVar[type] = VoteConfig
-    metadata = {"render_modes": ["ansi"], "render_fps": 4}
-
-    @classmethod
-    def build(cls, config: VoteConfig, num_envs: int) -> EnvParts:
-        tasks = [Task(f"{config.split}/{i}", "vote", config.split, i, "Win.") for i in range(4)]
-        return EnvParts(VoteEngine(num_envs), TaskList(tasks), config.max_turns, 100)
-
-
-class VoteVectorEnv(TextVectorEnv):
-    env_class = VoteEnv
+@pytest.fixture(autouse=True)
+def vote(monkeypatch) -> None:
+    """Let it be the one task of the exact bench's environment."""
+    monkeypatch.setattr(exact_mdps, "MDPS", (Vote(),))
 
 
 PLAIN = get_form("plain")
@@ -120,7 +80,7 @@ def played(*votes: str, form: Any = PLAIN) -> tuple[list[Trajectory], list[list[
     """Return episodes with these votes, and their places."""
     words = {"y": "yes", "n": "no"}
     agent = ReplayAgent([[words[v] for v in episode] for episode in votes])
-    venv = VoteVectorEnv(len(votes))
+    venv = ExactVectorEnv(len(votes))
     return collect_places(venv, agent, form, seed=0, tasks=[0] * len(votes))
 
 
@@ -133,7 +93,7 @@ def measured(rollouts: int) -> Truth:
     """Return the truth of every turn of every episode there is, under a random policy."""
     trajectories, places = played(*ALL)
     starts = starts_of(EVERY, trajectories, places)
-    venv = VoteVectorEnv(len(starts) * rollouts)
+    venv = ExactVectorEnv(len(starts) * rollouts)
     outcome_KR = continuations(venv, RandomAgent(0), PLAIN, starts, rollouts)
     ended = np.array([turn == 2 for _, turn in EVERY])
     won = np.array([trajectories[episode].success for episode, _ in EVERY])
@@ -159,7 +119,7 @@ def test_continuations_start_where_the_snapshot_was_taken():
     starts = starts_of([(0, 1), (1, 1)], trajectories, places)
     found = [(start.turn, start.after) for start in starts]
     assert found == [(0, False), (0, True), (1, False), (1, True)]
-    outcome_KR = continuations(VoteVectorEnv(256), RandomAgent(0), PLAIN, starts, 64)
+    outcome_KR = continuations(ExactVectorEnv(256), RandomAgent(0), PLAIN, starts, 64)
     assert outcome_KR[1].all() and not outcome_KR[3].any()
     assert 0 < outcome_KR[2].mean() < 0.5 < outcome_KR[0].mean() < 1
 
@@ -197,7 +157,7 @@ def test_what_was_said_before_is_part_of_what_continuations_go_on_from():
     form = get_form("dialogue")
     trajectories, places = played("yyy", "nnn", form=form)
     starts = starts_of([(0, 0), (1, 0)], trajectories, places)
-    outcome_KR = continuations(VoteVectorEnv(8), Saying(conform), form, starts, 2)
+    outcome_KR = continuations(ExactVectorEnv(8), Saying(conform), form, starts, 2)
     assert outcome_KR.tolist() == [[False] * 2, [True] * 2, [False] * 2, [False] * 2]
 
 
@@ -210,7 +170,7 @@ def test_places_hold_the_conversation_that_the_episode_had():
 
 def test_an_agent_that_chooses_among_replies_is_shown_them_while_places_are_kept():
     chooser = Saying(lambda prompt: Reply(prompt.choices[-1]))
-    trajectories, _ = collect_places(VoteVectorEnv(1), chooser, PLAIN, seed=0, tasks=[0])
+    trajectories, _ = collect_places(ExactVectorEnv(1), chooser, PLAIN, seed=0, tasks=[0])
     assert [turn.action for turn in trajectories[0].turns] == ["no"] * 3
 
 
@@ -218,14 +178,14 @@ def test_an_episode_that_had_ended_is_not_continued():
     _, places = played("yyy")
     with pytest.raises(EpisodeOverError, match="Its outcome is known"):
         continue_episodes(
-            VoteVectorEnv(1), RandomAgent(0), PLAIN, [places[0][3].snapshot], [places[0][3].talk]
+            ExactVectorEnv(1), RandomAgent(0), PLAIN, [places[0][3].snapshot], [places[0][3].talk]
         )
 
 
 def test_a_dead_episode_is_reported():
     silent = Saying(lambda prompt: Reply("", error="no answer"))
     with pytest.raises(DataError, match="no answer"):
-        collect_places(VoteVectorEnv(2), silent, PLAIN, seed=0, tasks=[0, 1])
+        collect_places(ExactVectorEnv(2, copies=2), silent, PLAIN, seed=0, tasks=[0, 1])
 
 
 # -- exact distances -------------------------------------------------------------------------------
