@@ -21,8 +21,8 @@ from creditrl.trainers.methods import method_info
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.optim import PolicyOptimizer
 
-LEARNED = ["ppo", "hisr", "istar"]
-"""Methods with learned models: of turns, of tokens by hindsight, of tokens."""
+LEARNED = ["ppo", "hisr", "archer"]
+"""Methods with learned models: one of turns, several of turns and tokens, steps of their own."""
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_the_plan_is_near_the_peak_of_methods_with_full_batches(made):
     how = ("all weights", "LoRA")
     assert set(off) == {f"{name}, {weights}" for name in ("grpo", *LEARNED) for weights in how}
     assert max(map(abs, off.values())) <= 0.10
-    assert {"ppo", "hisr", "istar", "prime", "stepagent"} <= set(gpu_memory._learned())
+    assert {*LEARNED, "istar", "prime", "stepagent"} <= set(gpu_memory._learned())
 
 
 @pytest.mark.slow
