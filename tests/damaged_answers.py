@@ -4,17 +4,13 @@ A case is a true judgement, written in one of the ways of :data:`KINDS`: a style
 style, or a contradiction. Of a style, or a damaged one, a reader may return the true scores or
 none. A contradiction (two evaluations that differ, a mapping of participants that is not the
 prompt's) has no true scores: a reader must return none.
-
-``python tests/damaged_answers.py --count 20000 --seed 1`` tells what is read of how many, by kind.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -163,7 +159,7 @@ def rows(d: Draw) -> list[dict[str, Any]]:
 
 
 def extended(more: Callable[[Draw], dict[str, Any]]) -> Write:
-    return lambda d: d.dump({"evaluations": d.entries(), **more(d)})
+    return lambda d: {"evaluations": d.entries(), **more(d)}
 
 
 def usual_with(**choices: Sequence[Any]) -> Write:
@@ -357,14 +353,6 @@ def insert(t: str, r: random.Random) -> str:
     return t[:at] + r.choice("\"'{}[],: \n()`\\") + t[at:]
 
 
-def swap(t: str, r: random.Random) -> str:
-    at = r.randrange(len(t) - 1)
-    pair = t[at : at + 2]
-    if any(c.isdigit() or c in "-.+" for c in pair):
-        return t
-    return t[:at] + pair[::-1] + t[at + 2 :]
-
-
 def repeated(what: str, times: int) -> Damage:
     """Write one of the places of a text so many times: not at all, or twice."""
 
@@ -451,7 +439,6 @@ DAMAGES: dict[str, Damage] = {
     "colons in keys": replaced('":', ':"'),
     "a character missing": delete,
     "a character too many": insert,
-    "two characters swapped": swap,
     "three characters too many": lambda t, r: insert(insert(insert(t, r), r), r),
     "a piece missing": drop_piece,
     "cut": cut,
@@ -788,28 +775,3 @@ def share_read(outcomes: Iterable[tuple[Case, str]]) -> float:
     """Return how many of the answers that have true scores are read."""
     true = [came for case, came in outcomes if case.truth is not None]
     return true.count("read") / len(true)
-
-
-def main() -> None:
-    """Print what is read of how many."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--show", action="store_true", help="print the wrong ones")
-    asked = parser.parse_args()
-    seen: dict[str, Counter[str]] = {}
-    came = [(case, outcome(case)) for case in cases(asked.count, asked.seed)]
-    for case, what in came:
-        seen.setdefault(case.kind, Counter())[what] += 1
-        if asked.show and what == "wrong":
-            print(f"--- {case.kind} {case.names} {case.truth}\n{case.text}")
-    for kind, counts in sorted(seen.items()):
-        share = counts["read"] / counts.total()
-        rest = f"{counts['refused']:5} refused {counts['wrong']:5} wrong"
-        print(f"{kind:50} {share:6.0%} read {rest}")
-    wrong = sum(counts["wrong"] for counts in seen.values())
-    print(f"{len(seen)} kinds, {len(came)} answers, {wrong} wrong; {share_read(came):.1%} read")
-
-
-if __name__ == "__main__":
-    main()
