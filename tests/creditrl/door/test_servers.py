@@ -51,10 +51,7 @@ ALLOWED = {
     ("envs/sotopia/named.py", "bind"): "arguments of a function, no socket",
     ("trainers/parallel/ranks.py", "init_process_group"): "where torchrun was told to meet",
     ("creditrl/bench/gpu_process_worker.py", "init_process_group"): "where the bench says to meet",
-    (
-        "trainers/parallel/ray_cluster.py",
-        "ray.init",
-    ): "Ray's own, on loopback for rollout.ray.address local",
+    ("trainers/parallel/ray_cluster.py", "ray.init"): "Ray's own, on loopback for address local",
     ("envs/webshop/chromium.py", "--port"): "Chromium's driver, which itself refuses other names",
 }
 """Code other than ``creditrl/door`` that the search finds, and why it is allowed."""
@@ -338,62 +335,29 @@ def household(_: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 SERVERS = (
-    Kind(
-        "an environment's API",
-        "`creditrl serve ID`",
-        ("creditrl/cli/serve.py", "run"),
-        command("VisualSokoban", "--max-sessions", "1"),
-        open_to="serve VisualSokoban --host 0.0.0.0",
-        token=True,
-    ),
-    Kind(
-        "WebShop's pages",
-        "`creditrl serve webshop --pages`",
-        ("creditrl/cli/serve.py", "_pages"),
-        command("webshop", "--pages", "--num-products", "40"),
-        open_to="serve webshop --pages --num-products 40 --host 0.0.0.0",
-        token=True,
-    ),
-    Kind(
-        "OpenEnv's protocol",
-        "`creditrl serve ID --openenv`",
-        ("creditrl/cli/serve.py", "_openenv"),
-        openenv,
-        open_to="serve VisualSokoban --openenv --host 0.0.0.0",
-    ),
-    Kind(
-        "an environment that measures clients",
-        "`creditrl eval ID --agent http`",
-        ("creditrl/serve/measure.py", "_serve_until_done"),
-        measured,
-        open_to="eval VisualSokoban --agent http --episodes 1 --host 0.0.0.0",
-        token=True,
-    ),
-    Kind(
-        "the pages of WebShop's browser",
-        '`interface="browser"`, `render_mode="rgb_array"` and `"human"`',
-        ("envs/webshop/window.py", "server"),
-        window,
-        path="/-/watch/0",
-    ),
-    Kind(
-        "the simulated endpoint of a bench",
-        "`creditrl bench rollout`",
-        ("creditrl/bench/rollout.py", "_serving"),
-        simulated,
-        path="/v1/models",
-    ),
+    Kind("an environment's API", "`creditrl serve ID`", ("creditrl/cli/serve.py", "run"),
+         command("VisualSokoban", "--max-sessions", "1"),
+         open_to="serve VisualSokoban --host 0.0.0.0", token=True),
+    Kind("WebShop's pages", "`creditrl serve webshop --pages`", ("creditrl/cli/serve.py", "_pages"),
+         command("webshop", "--pages", "--num-products", "40"),
+         open_to="serve webshop --pages --num-products 40 --host 0.0.0.0", token=True),
+    Kind("OpenEnv's protocol", "`creditrl serve ID --openenv`",
+         ("creditrl/cli/serve.py", "_openenv"), openenv,
+         open_to="serve VisualSokoban --openenv --host 0.0.0.0"),
+    Kind("an environment that measures clients", "`creditrl eval ID --agent http`",
+         ("creditrl/serve/measure.py", "_serve_until_done"), measured,
+         open_to="eval VisualSokoban --agent http --episodes 1 --host 0.0.0.0", token=True),
+    Kind("the pages of WebShop's browser",
+         '`interface="browser"`, `render_mode="rgb_array"` and `"human"`',
+         ("envs/webshop/window.py", "server"), window, path="/-/watch/0"),
+    Kind("the simulated endpoint of a bench", "`creditrl bench rollout`",
+         ("creditrl/bench/rollout.py", "_serving"), simulated, path="/v1/models"),
     Kind("runs and evaluations", "`creditrl view`", ("creditrl/view/server.py", "ViewServer"),
          viewer),
     Kind("the documentation", "`creditrl docs --serve`", ("creditrl/docs/site.py", "SiteServer"),
          site),
-    Kind(
-        "VirtualHome's map",
-        '`render_mode="human"`',
-        ("envs/virtualhome/watch.py", "address"),
-        household,
-        path="/0",
-    ),
+    Kind("VirtualHome's map", '`render_mode="human"`', ("envs/virtualhome/watch.py", "address"),
+         household, path="/0"),
 )  # fmt: skip
 
 
