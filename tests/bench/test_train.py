@@ -144,11 +144,16 @@ def test_trl_is_measured_beside_us(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_the_bench_prints_a_table_and_writes_json(tmp_path, capsys):
+def test_the_bench_prints_a_table_writes_json_and_says_what_is_missing(hidden, tmp_path, capsys):
+    hidden("trl", "vllm")
     path = tmp_path / "new" / "train.json"
-    argv = ["bench", "train", "--tiny", "--rounds", "1", "--json", str(path)]
-    assert run([*argv, "--sides", "ours", "ours_rows"]) == 0
+    assert run(["bench", "train", "--tiny", "--rounds", "1", "--json", str(path)]) == 0
     out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert [line for line in lines if install_command("trl") in line] == [
+        f"TRL is not installed, so only ours is measured: {install_command('trl')}"
+    ]
+    assert sum("vLLM is not installed" in line for line in lines) == 1
     assert f"Wrote {path}" in out and "update, 3 turns" in out
     assert "MISSED" not in out  # so little says nothing of speed
     report = json.loads(path.read_text())
@@ -166,15 +171,8 @@ def test_the_bench_prints_a_table_and_writes_json(tmp_path, capsys):
     assert set(found["ratios"]) == {"update_turns: ours / ours_rows"}
 
 
-def test_what_is_missing_is_one_line_and_the_rest_is_measured(hidden, capsys):
-    hidden("trl", "vllm")
-    assert run(["bench", "train", "--tiny", "--rounds", "1", "--jobs", "score"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if install_command("trl") in line] == [
-        f"TRL is not installed, so only ours is measured: {install_command('trl')}"
-    ]
-    assert sum("vLLM is not installed" in line for line in lines) == 1
-    assert any("scoring" in line for line in lines)
+def test_a_side_that_is_missing_leaves_nothing_to_measure(hidden, capsys):
+    hidden("trl")
     assert run(["bench", "train", "--tiny", "--sides", "trl"]) == 2
     said = capsys.readouterr().err
     assert "nothing to measure" in said and install_command("trl") in said
