@@ -59,7 +59,6 @@ def shape(byte_tokenizer) -> Any:
         vocab_size=len(byte_tokenizer),
         **{"hidden_size": 16, "intermediate_size": 16, "head_dim": 16},
         **{"num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1},
-        max_position_embeddings=8192,
         eos_token_id=byte_tokenizer.eos_token_id,
     )
 
