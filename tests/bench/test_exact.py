@@ -375,10 +375,10 @@ def test_credit_of_turns_points_along_the_true_gradient():
 @pytest.mark.slow
 def test_methods_and_exact_parts_are_measured_and_the_page_made(tmp_path, capsys):
     # Of the methods those that play on, those with exact parts and the outcome alone; credit of all
-    # is compared in tests/trainers/test_side_by_side.py.
+    # is found in tests/trainers/test_side_by_side.py.
     own = {m.name for m in list_methods() if m.method.__module__.startswith("creditrl.")}
     assert own <= {*method_names(())}
-    some = {"grpo", "branch", "tree_grpo", "vine", *(oracle.method for oracle in ORACLES)}
+    some = {"grpo", "pg", "branch", "tree_grpo", "vine", *(oracle.method for oracle in ORACLES)}
     path, page = tmp_path / "exact.json", tmp_path / "exact.md"
     words = ["bench", "exact", "--groups", "4", "--group-size", "4", "--json", str(path)]
     assert run([*words, "--methods", *sorted(some)]) == 0
