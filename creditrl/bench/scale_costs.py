@@ -126,7 +126,7 @@ def measure_costs(*, copies: tuple[int, int], turns: int, repeats: int, tiny: bo
     """
     require_extra("torch", "train")
     few, many = copies
-    with one_core():
+    with contextlib.nullcontext() if tiny else one_core():
         make = _policy_agent(turns)
         plain, crowd, tokens = _loops(
             [(few, _AtOnce), (many, _AtOnce), (few, make)], turns, repeats
