@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-import json
 import socket
 import subprocess
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from programs import by_python
 from small_runs import TINY, rows_of
 from small_vision import flags, make_vision_policy, save_text_model
 
+from creditrl.cli import run as command
 from creditrl.cli import train as cli_train
 from creditrl.errors import ConfigError, CreditRLError, EngineError, LostRankError
 from creditrl.trainers import run
@@ -62,8 +62,8 @@ def torchrun(*words: str, size: int = 2, timeout: float = 480) -> subprocess.Com
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Any, Any, Any]]:
-    """Each method's (one process, two, one after two, two after one)."""
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """What two processes made: of each method (one process, two, one after two, two after one)."""
     out = tmp_path_factory.mktemp("ranks")
     here = script()
     alone = {what: here.train(what) for what in METHODS}
@@ -71,13 +71,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Any, 
         torch.save(found, out / f"{what}.alone.pt")
     done = torchrun(str(SCRIPT), str(out), *METHODS)
     assert done.returncode == 0, done.stderr
-    made = {}
+    there = {p.stem: torch.load(p, weights_only=False) for p in out.glob("*.pt")}
+    runs = {}
     for what in METHODS:
-        two, after = (
-            torch.load(out / f"{what}{kind}.pt", weights_only=False) for kind in ("", ".resumed")
-        )
-        made[what] = (alone[what], two, here.resume(what, copy.deepcopy(two["state"])), after)
-    return made
+        one_after_two = here.resume(what, copy.deepcopy(there[what]["state"]))
+        runs[what] = (alone[what], there[what], one_after_two, there[f"{what}.resumed"])
+    return SimpleNamespace(runs=runs, halves=there["halves"], clipped=there["clipped"])
 
 
 def tensors(state: Any, path: str = "") -> dict[str, torch.Tensor]:
@@ -97,10 +96,19 @@ def assert_equal_states(one: Any, two: Any) -> None:
         torch.testing.assert_close(theirs[name], value, atol=1e-5, rtol=1e-5, msg=name)
 
 
+def largest_step(begin: Any, end: Any) -> float:
+    """Return how far a weight has moved at most."""
+    old, new = tensors(begin), tensors(end)
+    weights = [key for key in old if "/optimizer/" not in key and "/replay/" not in key]
+    return max(float((old[key] - new[key]).abs().max()) for key in weights)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("what", METHODS)
-def test_two_processes_give_the_update_of_one(runs: Any, what: str) -> None:
-    one, two, _, _ = runs[what]
+def test_two_processes_give_the_update_of_one_and_go_on_from_each_other(
+    ranks: SimpleNamespace, what: str
+) -> None:
+    one, two, one_after_two, two_after_one = ranks.runs[what]
     assert_equal_states(one, two)
     for ours, theirs in zip(one["metrics"], two["metrics"], strict=True):
         assert ours.keys() == theirs.keys()
@@ -109,21 +117,19 @@ def test_two_processes_give_the_update_of_one(runs: Any, what: str) -> None:
         names |= {n for n in ours if n.partition("/")[0] in one["state"]["models"]}
         for name in names:
             assert theirs[name] == pytest.approx(ours[name], rel=1e-4, abs=1e-6), name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("what", METHODS)
-def test_a_run_goes_on_in_more_or_fewer_processes(runs: Any, what: str) -> None:
     # The third update of one process, whose first two were done by two, and the other way around.
-    _, _, one_after_two, two_after_one = runs[what]
     assert_equal_states(one_after_two, two_after_one)
+    # The policy and learned models moved in all of these.
+    assert largest_step(one["state"]["policy"], one_after_two["state"]["policy"]) > 1e-4
+    for name, begin in one["begun"].items():
+        assert largest_step(begin, one["state"]["models"][name]) > 1e-4, name
 
 
 @pytest.mark.slow
-def test_learned_models_are_sharded_and_their_batches_divided(runs: Any) -> None:
+def test_learned_models_are_sharded_and_their_batches_divided(ranks: SimpleNamespace) -> None:
     found = {
         (what, name): (two["held"][name], two["read"][name] / tokens)
-        for what, (one, two, _, _) in runs.items()
+        for what, (one, two, _, _) in ranks.runs.items()
         for name, tokens in one["read"].items()
     }
     # Critics, and all networks that begin as a policy.
@@ -132,21 +138,6 @@ def test_learned_models_are_sharded_and_their_batches_divided(runs: Any) -> None
         assert held == pytest.approx(0.5, abs=0.05), of
         # A micro-batch that is only repeated, so that all compute equally often, counts here.
         assert read < 0.75, of
-
-
-@pytest.mark.slow
-def test_the_policy_and_learned_models_moved_in_all_of_these(runs: Any) -> None:
-    for what, (one, _, after, _) in runs.items():
-        begin, end = tensors(one["state"]["policy"]), tensors(after["state"]["policy"])
-        assert max(float((begin[k] - end[k]).abs().max()) for k in begin) > 1e-4, what
-        for name, begin in one["begun"].items():
-            old, new = tensors(begin), tensors(one["state"]["models"][name])
-            moved = {
-                key: float((old[key] - new[key]).abs().max())
-                for key in old
-                if "/optimizer/" not in key and "/replay/" not in key
-            }
-            assert max(moved.values()) > 1e-4, (what, name)
 
 
 def batch(tokens: int) -> RowBatch:
@@ -185,19 +176,24 @@ def test_a_process_that_torchrun_did_not_start_is_alone(monkeypatch: pytest.Monk
     assert "WORLD_SIZE" not in without_ranks()
 
 
-def test_only_words_about_other_processes_mean_that_they_are_lost() -> None:
-    with pytest.raises(LostRankError), lost_others():
-        raise RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:4")
-    with pytest.raises(RuntimeError, match="shape"), lost_others():
-        raise RuntimeError("shape mismatch")
-    with pytest.raises(LostRankError), lost_others():
-        raise RuntimeError("NCCL error: ncclRemoteError: a call failed")
-    # Every rank sees this one: were it silent, nobody would say anything.
-    with pytest.raises(RuntimeError, match="Duplicate GPU") as found, lost_others():
-        raise RuntimeError("NCCL error: ncclInvalidUsage: Duplicate GPU detected")
-    assert not isinstance(found.value, LostRankError)
-    with pytest.raises(EngineError), lost_others():
-        raise EngineError("No vLLM server answers at http://x: Connection reset by peer.")
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:4"), True),
+        (RuntimeError("NCCL error: ncclRemoteError: a call failed"), True),
+        (RuntimeError("shape mismatch"), False),
+        # Every rank sees this one: were it silent, nobody would say anything.
+        (RuntimeError("NCCL error: ncclInvalidUsage: Duplicate GPU detected"), False),
+        (EngineError("No vLLM server answers at http://x: Connection reset by peer."), False),
+    ],
+)
+def test_only_words_about_other_processes_mean_that_they_are_lost(
+    error: Exception, lost: bool
+) -> None:
+    with pytest.raises((RuntimeError, EngineError)) as found, lost_others():
+        raise error
+    assert isinstance(found.value, LostRankError) == lost
+    assert lost or found.value is error
 
 
 def test_a_run_of_one_process_has_no_others_to_lose(
@@ -257,26 +253,32 @@ def test_an_error_on_one_rank_ends_all_with_one_line(tmp_path: Path) -> None:
     assert done.stderr.count("Traceback (most recent call last)") == 1
 
 
-@pytest.mark.slow
-def test_two_processes_train_what_engines_on_a_ray_cluster_sample(tmp_path: Path) -> None:
-    words = ["-m", "creditrl", "train", "@quickstart", *TINY, "--eval.no-greedy"]
-    words += ["--budget.updates=2", "--clone.held-out=0.25", "--compare.no-clone-same-time"]
-    on_ray = ["--rollout.ray.address=local", "--rollout.ray.shards=1", "--rollout.ray.engines=1"]
-    rows, held = [], []
-    for name, size, more in (("one", 1, []), ("two", 2, on_ray)):
-        folder = tmp_path / name
-        done = torchrun(*words, *more, "--run.folder", str(folder), size=size)
-        assert done.returncode == 0, done.stderr
-        found = [json.loads(row) for row in (folder / "metrics.jsonl").open()]
-        rows.append([row for row in found if row["phase"] == "train"])
-        held.append([row["held_out_loss"] for row in found if "held_out_loss" in row])
-    assert held[1] == pytest.approx(held[0], rel=1e-4) and len(held[0]) == 2
-    assert [row["engines_lost"] for row in rows[1]] == [0, 0]
-    for ours, theirs in zip(*rows, strict=True):
+def in_one_and_two(words: list[str], folder: Path, *of_two: str) -> tuple[Path, Path]:
+    """Train in this process and in two, which may get flags of their own; return the folders."""
+    one, two = folder / "one", folder / "two"
+    assert command([*words, f"--run.folder={one}"]) == 0
+    done = torchrun("-m", "creditrl", *words, *of_two, f"--run.folder={two}")
+    assert done.returncode == 0, done.stderr
+    for ours, theirs in zip(rows_of(one), rows_of(two), strict=True):
         for key in ("turns", "success", "return"):
             assert ours[key] == theirs[key]
         for key in ("loss", "grad_norm"):
             assert theirs[key] == pytest.approx(ours[key], rel=1e-4, abs=1e-7)
+    return one, two
+
+
+@pytest.mark.slow
+def test_two_processes_train_what_engines_on_a_ray_cluster_sample(tmp_path: Path) -> None:
+    words = ["train", "@quickstart", *TINY, "--eval.no-greedy"]
+    words += ["--budget.updates=2", "--clone.held-out=0.25", "--compare.no-clone-same-time"]
+    on_ray = ["--rollout.ray.address=local", "--rollout.ray.shards=1", "--rollout.ray.engines=1"]
+    folders = in_one_and_two(words, tmp_path, *on_ray)
+    ours, theirs = (
+        [row["held_out_loss"] for row in rows_of(folder, "clone") if "held_out_loss" in row]
+        for folder in folders
+    )
+    assert theirs == pytest.approx(ours, rel=1e-4) and len(ours) == 2
+    assert [row["engines_lost"] for row in rows_of(folders[1])] == [0, 0]
 
 
 @pytest.mark.slow
@@ -286,57 +288,21 @@ def test_two_processes_train_on_pictures_as_one_does(family: str, tmp_path: Path
     make_vision_policy(family=family).save(model)
     words = [*flags(model, texts), "--budget.updates=2", "--eval.no-greedy"]
     words += ["--rollout.recent-images=2", "--rollout.actions=listed"]
-    words += ["--rollout.max-new-tokens=27"]
-    rows, weights = [], []
-    for size in (1, 2):
-        folder = tmp_path / f"{size}"
-        done = torchrun("-m", "creditrl", *words, f"--run.folder={folder}", size=size)
-        assert done.returncode == 0, done.stderr
-        rows.append(rows_of(folder))
-        weights.append(Policy.load(folder / "policy" / "last", device="cpu").model.state_dict())
-    for ours, theirs in zip(*rows, strict=True):
-        for key in ("turns", "success", "return"):
-            assert ours[key] == theirs[key]
-        assert theirs["grad_norm"] == pytest.approx(ours["grad_norm"], rel=1e-4)
-        assert theirs["sampler_gap"] < 1e-4
-    assert all(row["grad_norm"] > 0 for row in rows[0])
-    assert all(row["turns"] > 1 for row in rows[0])  # a second prompt shows two pictures
-    for name, value in weights[0].items():
-        torch.testing.assert_close(weights[1][name], value, atol=1e-4, rtol=1e-4, msg=name)
-
-
-HALVES = """
-import copy, sys
-import torch
-sys.path += [sys.argv[1], sys.argv[1] + "/.."]
-from test_optim import halved, updated
-from creditrl.trainers.parallel.ranks import join
-
-ranks = join("cpu")
-alone, together = halved(1e-4, epochs=5), halved(1e-4, ranks, epochs=5)
-begin = [p.detach().clone() for p in alone[1].parameters]
-updated(*alone, 0)
-between = copy.deepcopy([part.state_dict() for part in alone])
-updated(*alone, 1)
-updated(*together, 0)
-updated(*together, 1)
-found = [part.state_dict() for part in together]
-for part, state in zip(together, between):
-    part.load_state_dict(state)
-taken = together[1].state_dict()
-if ranks.rank == 0:
-    torch.save((begin, [part.state_dict() for part in alone], found, between, taken), sys.argv[2])
-ranks.leave()
-"""
+    folders = in_one_and_two([*words, "--rollout.max-new-tokens=27"], tmp_path)
+    ours, theirs = map(rows_of, folders)
+    assert all(row["sampler_gap"] < 1e-4 for row in theirs)
+    assert all(row["grad_norm"] > 0 for row in ours)
+    assert all(row["turns"] > 1 for row in ours)  # a second prompt shows two pictures
+    one, two = (Policy.load(f / "policy" / "last", device="cpu").model for f in folders)
+    for name, value in one.state_dict().items():
+        torch.testing.assert_close(two.state_dict()[name], value, atol=1e-4, rtol=1e-4, msg=name)
 
 
 @pytest.mark.slow
-def test_float32_copies_of_weights_in_bfloat16_are_sharded_and_saved_whole(tmp_path: Path) -> None:
-    (tmp_path / "halves.py").write_text(HALVES)
-    found = tmp_path / "found.pt"
-    done = torchrun(str(tmp_path / "halves.py"), str(SCRIPT.parent), str(found))
-    assert done.returncode == 0, done.stderr
-    begin, alone, together, between, taken = torch.load(found, weights_only=False)
+def test_float32_copies_of_weights_in_bfloat16_are_sharded_and_saved_whole(
+    ranks: SimpleNamespace,
+) -> None:
+    begin, alone, together, between, taken = ranks.halves
     assert len(begin) == len(together[1]["exact"])
     moved = [
         torch.cat([(p - old).flatten() for p, old in zip(state[1]["exact"], begin, strict=True)])
@@ -353,50 +319,14 @@ def test_float32_copies_of_weights_in_bfloat16_are_sharded_and_saved_whole(tmp_p
         assert ours.equal(theirs) and not ours.equal(ours.to(torch.bfloat16).float())
 
 
-CLIPPED = """
-import sys
-import torch
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Shard, distribute_tensor
-from creditrl.trainers.parallel.ranks import join
-from creditrl.trainers.parallel.sharding import clip_gradients, full_tensors
-
-ranks = join("cpu")
-mesh = init_device_mesh("cpu", (2,))
-found = []
-for largest in (1.0, 100.0):
-    # Sharded with and without a gradient; whole, as heads are, with and without one.
-    plain = [torch.nn.Parameter(torch.zeros(5, 2)) for _ in range(4)]
-    mixed = [torch.nn.Parameter(distribute_tensor(p.detach(), mesh, [Shard(0)])) for p in plain[:2]]
-    mixed += [torch.nn.Parameter(p.detach().clone()) for p in plain[2:]]
-    for number, scale in ((0, 1.0), (2, 0.3)):
-        grad = scale * (torch.arange(10.0).reshape(5, 2) - 3)
-        plain[number].grad = grad.clone()
-        sharded = number < 2
-        mixed[number].grad = distribute_tensor(grad, mesh, [Shard(0)]) if sharded else grad
-    for parameters in (plain, mixed):
-        norm = clip_gradients(parameters, largest)
-        found.append((norm, [full_tensors(p.grad) for p in parameters]))
-if ranks.rank == 0:
-    torch.save(found, sys.argv[1])
-ranks.leave()
-"""
-
-
-def test_gradients_of_sharded_and_whole_weights_are_clipped_as_one(tmp_path: Path) -> None:
-    (tmp_path / "clipped.py").write_text(CLIPPED)
-    done = torchrun(str(tmp_path / "clipped.py"), str(tmp_path / "found.pt"))
-    assert done.returncode == 0, done.stderr
-    found = torch.load(tmp_path / "found.pt", weights_only=False)
+@pytest.mark.slow
+def test_gradients_of_sharded_and_whole_weights_are_clipped_as_one(ranks: SimpleNamespace) -> None:
     # Squares of -3 .. 6 sum to 105.
     norm = (105 * 1.09) ** 0.5
-    assert [n for n, _ in found] == pytest.approx([norm] * 4)
-    for (_, plain), (_, mixed) in (found[:2], found[2:]):
-        for expected, grad in zip(plain, mixed, strict=True):
-            assert (expected is None) == (grad is None)
-            if grad is not None:
-                torch.testing.assert_close(grad, expected)
-    first, whole = found[1][1][0], found[3][1][0]
+    assert [n for n, _ in ranks.clipped] == pytest.approx([norm] * 4)
+    for (_, plain), (_, mixed) in (ranks.clipped[:2], ranks.clipped[2:]):
+        torch.testing.assert_close(mixed, plain)  # None where there is no gradient
+    first, whole = ranks.clipped[1][1][0], ranks.clipped[3][1][0]
     torch.testing.assert_close(first, whole / norm)
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from creditrl.trainers.collect.base import Collected, Collector
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig
@@ -30,9 +32,10 @@ from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.trainers.models.utterance_critics import UtteranceCriticsConfig
 from creditrl.trainers.parallel.distributed import SharedTrainer, trainer_for
 from creditrl.trainers.parallel.ranks import ALONE, Ranks, join
+from creditrl.trainers.parallel.sharding import clip_gradients, full_tensors
 
 if "small_runs" not in sys.modules:  # under torchrun
-    sys.path.append(str(Path(__file__).parents[1]))
+    sys.path += map(str, Path(__file__).parents[:2])
 from small_runs import TEXTS, make_context  # noqa: E402
 
 UPDATES = 2
@@ -209,6 +212,44 @@ def help_rank_0(what: str, ranks: Ranks) -> None:
             trainer.follow(command, payload)
 
 
+def halves(ranks: Ranks) -> Any:
+    """Return what became of weights in bfloat16 on one rank and on all, over two updates."""
+    from test_optim import halved, updated
+
+    alone, together = halved(1e-4, epochs=5), halved(1e-4, ranks, epochs=5)
+    begin = [p.detach().clone() for p in alone[1].parameters]
+    updated(*alone, 0)
+    between = copy.deepcopy([part.state_dict() for part in alone])
+    updated(*alone, 1)
+    updated(*together, 0)
+    updated(*together, 1)
+    found = [part.state_dict() for part in together]
+    for part, state in zip(together, between, strict=True):
+        part.load_state_dict(state)
+    taken = together[1].state_dict()
+    return begin, [part.state_dict() for part in alone], found, between, taken
+
+
+def clipped() -> Any:
+    """Return norms and clipped gradients of plain weights, and of sharded and whole ones."""
+    mesh = init_device_mesh("cpu", (2,))
+    found = []
+    for largest in (1.0, 100.0):
+        # Sharded with and without a gradient; whole, as heads are, with and without one.
+        plain = [nn.Parameter(torch.zeros(5, 2)) for _ in range(4)]
+        mixed = [nn.Parameter(distribute_tensor(p.detach(), mesh, [Shard(0)])) for p in plain[:2]]
+        mixed += [nn.Parameter(p.detach().clone()) for p in plain[2:]]
+        for number, scale in ((0, 1.0), (2, 0.3)):
+            grad = scale * (torch.arange(10.0).reshape(5, 2) - 3)
+            plain[number].grad = grad.clone()
+            sharded = number < 2
+            mixed[number].grad = distribute_tensor(grad, mesh, [Shard(0)]) if sharded else grad
+        for parameters in (plain, mixed):
+            norm = clip_gradients(parameters, largest)
+            found.append((norm, [full_tensors(p.grad) for p in parameters]))
+    return found
+
+
 def main(out: Path, names: list[str]) -> None:
     ranks = join("cpu")
     for what in names:
@@ -224,6 +265,10 @@ def main(out: Path, names: list[str]) -> None:
         found = resume(what, alone["state"], ranks)
         with ranks.together("stop"):
             torch.save(found, out / f"{what}.resumed.pt")
+    found = {"halves": halves(ranks), "clipped": clipped()}
+    if ranks.rank == 0:
+        for name, made in found.items():
+            torch.save(made, out / f"{name}.pt")
     ranks.leave()
 
 

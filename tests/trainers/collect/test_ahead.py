@@ -21,7 +21,7 @@ from creditrl.cli import run
 from creditrl.errors import ConfigError, EngineError
 from creditrl.runs import RunFolder
 from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
-from creditrl.trainers.collect.ahead import AheadCollector, InFlight
+from creditrl.trainers.collect.ahead import AheadCollector
 from creditrl.trainers.collect.base import Collected, Collector
 from creditrl.trainers.collect.watched import Stopped, WatchedAgent
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig, resolve
@@ -104,8 +104,8 @@ def plain(metrics: dict[str, float]) -> dict[str, float]:
     }
 
 
-# A group method, learned models, other collectors: resampled groups, and a tree.
-@pytest.mark.parametrize("name", ["grpo", "ppo", "pg", "dapo", "three_spo"])
+# Learned models, and other collectors: resampled groups, and a tree.
+@pytest.mark.parametrize("name", ["ppo", "dapo", "three_spo"])
 def test_collecting_ahead_is_a_stale_policy_that_plays_in_turns(name):
     policies = make_policy(), make_policy()
     ahead, turns = make_trainer(name, policies[0]), make_trainer(name, policies[1], "turns")
@@ -124,7 +124,7 @@ def test_collecting_ahead_is_a_stale_policy_that_plays_in_turns(name):
         torch.testing.assert_close(weights(policies[1])[key], value, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["grpo", "dapo", "three_spo"])
+@pytest.mark.parametrize("name", ["dapo", "three_spo"])
 def test_a_resumed_run_collects_again_what_was_under_way(name, tmp_path):
     policy = make_policy()
     trainer = make_trainer(name, policy)
@@ -161,17 +161,15 @@ def test_a_copy_that_is_not_the_policy_is_noticed_where_it_should_be():
 def test_adapters_are_copied_and_their_base_is_shared():
     policy = make_policy(lora=LoRAConfig(rank=2))
     trainer = make_trainer("grpo", policy)
-    held = trainer.collector.held
-    twin = trainer.collector.agent.model
-    theirs = dict(twin.named_parameters())
+    theirs = dict(trainer.collector.agent.model.named_parameters())
     for name, value in policy.model.named_parameters():
         assert (theirs[name] is value) == (not value.requires_grad)
     for _ in range(2):
         trainer.update()
     trainer.collector.close()
-    assert held.state_dict() and all(".lora_" in name for name in held.state_dict())
-    moved = dict(policy.model.named_parameters())
-    assert any((moved[name] != value).any() for name, value in held.state_dict().items())
+    held, moved = trainer.collector.held.state_dict(), dict(policy.model.named_parameters())
+    assert held and all(".lora_" in name for name in held)
+    assert any((moved[name] != value).any() for name, value in held.items())
 
 
 # ---- threads ----------------------------------------------------------------------------------
@@ -224,14 +222,20 @@ def ahead_of(inner: Collector, **options: Any) -> AheadCollector:
 
 
 def test_the_next_update_is_collected_while_this_one_is_learned_from():
-    learning = threading.Event()
+    learning, done = threading.Event(), []
     # Update 1 ends only after its caller has got update 0: in turns this would wait in vain.
     inner = Scripted(
-        lambda update: update != 1 or learning.wait(SECONDS) or pytest.fail("in turns")
+        lambda update: (
+            update != 1 or learning.wait(SECONDS) or pytest.fail("in turns"),
+            done.append(update),
+        )
     )
     with closing(ahead_of(inner)) as collector:
         assert collector.collect(0).environment_turns == 0
+        assert done == [0]
         learning.set()
+        collector.settle()  # waits for what is under way
+        assert done == [0, 1]
         assert collector.collect(1).environment_turns == 1
 
 
@@ -291,39 +295,6 @@ def test_closing_drops_a_collection_at_its_next_turn():
     collector.close()
 
 
-class Playing(Scripted):
-    """Asks one reply per turn; update n has two turns, each let through by a test."""
-
-    agent: WatchedAgent
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.turns: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()  # (update, version)
-        self.gates: queue.SimpleQueue[None] = queue.SimpleQueue()
-
-    def collect(self, update: int) -> Collected:
-        for _ in range(2):
-            self.gates.get(timeout=SECONDS)
-            self.agent.act([Prompt("")])
-        return super().collect(update)
-
-
-def playing(in_flight: InFlight) -> tuple[AheadCollector, Playing]:
-    class Noting:
-        name = "noting"
-
-        def act(self, prompts: Any) -> list[Reply]:
-            inner.turns.put((len(inner.asked), collector._version))
-            return [Reply("")]
-
-    inner = Playing()
-    inner.agent = WatchedAgent(Noting(), Stopwatch())
-    collector = AheadCollector(
-        inner, inner.agent, Held(), watch=Stopwatch(), updates=2, in_flight=in_flight
-    )
-    return collector, inner
-
-
 @pytest.mark.parametrize(
     ("in_flight", "versions"),
     [
@@ -334,27 +305,38 @@ def playing(in_flight: InFlight) -> tuple[AheadCollector, Playing]:
     ],
 )
 def test_what_is_under_way_goes_on_with_new_weights_or_keeps_its_own(in_flight, versions):
-    collector, inner = playing(in_flight)
+    gates: queue.SimpleQueue[None] = queue.SimpleQueue()
+    turns: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()  # (update, version)
+
+    class Noting(Mute):
+        def act(self, prompts: Any) -> list[Reply]:
+            turns.put((inner.asked[-1], collector._version))
+            return [Reply("")]
+
+    def play(update: int) -> None:
+        """Ask one reply a turn, each of two let through by the test."""
+        for _ in range(2):
+            gates.get(timeout=SECONDS)
+            agent.act([Prompt("")])
+
+    inner, agent = Scripted(play), WatchedAgent(Noting(), Stopwatch())
+    collector = AheadCollector(
+        inner, agent, Held(), watch=Stopwatch(), updates=2, in_flight=in_flight
+    )
     found = []
-
-    def turns(count: int) -> None:
-        for _ in range(count):
-            inner.gates.put(None)
-        found.extend(inner.turns.get(timeout=SECONDS) for _ in range(count))
-
     try:
-        inner.gates.put(None), inner.gates.put(None)
-        collector.collect(0)
-        found += [inner.turns.get(timeout=SECONDS) for _ in range(2)]
-        turns(3)  # update 1, and half of update 2
-        collector.collect(1)
-        turns(1)
-        collector.collect(2)
-        turns(2)
-        collector.collect(3)
+        # Update 1, and half of update 2, are played before update 1 is asked for.
+        for update, through in enumerate((2, 3, 1, 2)):
+            for _ in range(through):
+                gates.put(None)
+            if update == 0:  # nothing is played before it is asked for
+                collector.collect(update)
+            found += [turns.get(timeout=SECONDS) for _ in range(through)]
+            if update > 0:
+                collector.collect(update)
     finally:
         for _ in range(8):
-            inner.gates.put(None)
+            gates.put(None)
         collector.close()
     assert found == versions
     # No episode begins with weights of more than two updates before the one that learns from it.
@@ -426,20 +408,6 @@ def test_a_run_is_at_most_as_stale_as_it_was_told(in_flight, tmp_path):
     train(tmp_path / "run", 6, *flags, "--run.resume")  # what was under way is collected again
 
 
-def test_settling_waits_for_what_is_under_way():
-    done = []
-    gate = threading.Event()
-    collector = ahead_of(
-        Scripted(lambda update: (update and gate.wait(SECONDS), done.append(update)))
-    )
-    collector.collect(0)
-    assert done == [0]
-    gate.set()
-    collector.settle()
-    assert done == [0, 1]
-    collector.close()
-
-
 def test_an_engine_gets_saved_weights_and_the_policy_keeps_its_own():
     policy = make_policy()
     engine: dict[str, torch.Tensor] = {}
@@ -466,7 +434,6 @@ def test_an_engine_gets_saved_weights_and_the_policy_keeps_its_own():
     ("loss", "rollout", "cap"),
     [
         ({}, {}, None),
-        ({}, {"ahead": 1}, 2.0),
         ({"ratio": "none"}, {"ahead": 1}, 2.0),
         ({}, {"backend": "vllm"}, 2.0),
         ({"ratio": "none"}, {"backend": "vllm"}, None),  # it would cost a forward pass

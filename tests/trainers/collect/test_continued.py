@@ -57,19 +57,7 @@ def collector(name, agent=None, groups=3, **changes):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_turn_that_is_played_counts(name):
-    agent = Counting(0)
-    of = collector(name, agent)
-    for update in range(3):
-        before = agent.asked
-        found = of.collect(update)
-        assert found.environment_turns == agent.asked - before
-        assert found.metrics["continued_turns"] > 0 < found.metrics["continuations"]
-    assert found.metrics["rollouts_done"] > 3 * 12
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_what_is_played_on_has_the_schedule_of_the_run(name, monkeypatch):
+def test_every_turn_that_is_played_counts_and_has_the_schedule_of_the_run(name, monkeypatch):
     schedules = []
 
     def played(*args, **options):
@@ -77,16 +65,21 @@ def test_what_is_played_on_has_the_schedule_of_the_run(name, monkeypatch):
         return continue_episodes(*args, **options)
 
     monkeypatch.setattr(continued, "continue_episodes", played)
-    of = collector(name)
-    of.context = dataclasses.replace(of.context, schedule="lockstep")
-    of.collect(0)
-    assert set(schedules) == {"lockstep"}
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_a_group_with_a_failed_continuation_goes_whole(name, monkeypatch):
     agent = Counting(0)
-    of, calm = collector(name, agent), collector(name).collect(0)
+    of = collector(name, agent)
+    of.context = dataclasses.replace(of.context, schedule="lockstep")
+    for update in range(3):
+        before = agent.asked
+        found = of.collect(update)
+        assert found.environment_turns == agent.asked - before
+        assert found.metrics["continued_turns"] > 0 < found.metrics["continuations"]
+    assert found.metrics["rollouts_done"] > 3 * 12 and set(schedules) == {"lockstep"}
+
+
+def failing(name, groups):
+    """Return a collector whose agent fails to answer once, when episodes are played on."""
+    agent = Counting(0)
+    of = collector(name, agent, groups)
     play = of.main
 
     def main(update):
@@ -94,8 +87,13 @@ def test_a_group_with_a_failed_continuation_goes_whole(name, monkeypatch):
         agent.fails_at = agent.asked
         return found
 
-    monkeypatch.setattr(of, "main", main)
-    found = of.collect(0)
+    of.main = main
+    return of
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_group_with_a_failed_continuation_goes_whole(name):
+    calm, found = collector(name).collect(0), failing(name, groups=3).collect(0)
     assert found.metrics["groups_dropped"] == 1
     lost = {t.group for t in calm.trajectories} - {t.group for t in found.trajectories}
     assert len(lost) == 1 and len({t.group for t in found.trajectories}) == 2
@@ -104,19 +102,9 @@ def test_a_group_with_a_failed_continuation_goes_whole(name, monkeypatch):
     method_info(name).method(method_info(name).config()).credit(turns, None)
 
 
-def test_where_every_group_fails_an_update_says_why(monkeypatch):
-    agent = Counting(0)
-    of = collector("branch", agent, groups=1)
-    play = of.main
-
-    def main(update):
-        found = play(update)
-        agent.fails_at = agent.asked
-        return found
-
-    monkeypatch.setattr(of, "main", main)
+def test_where_every_group_fails_an_update_says_why():
     with pytest.raises(CreditInputError, match="All 1 groups of update 0 .*no answer"):
-        of.collect(0)
+        failing("branch", groups=1).collect(0)
 
 
 @pytest.mark.parametrize("name", ["tree_grpo", "branch"])
@@ -152,7 +140,7 @@ def test_values_of_states_are_mean_rewards_as_the_run_asks_for_them():
     def ones(turns):
         return dataclasses.replace(turns, reward_N=np.ones(len(turns)))
 
-    of = collector("vine", share=1.0, rollouts=64)
+    of = collector("vine", share=1.0, rollouts=16)
     of.context = dataclasses.replace(of.context, rewards=ones)
     found = of.collect(0)
     assert (found.scores["valued_N"] == 1).all()
@@ -161,7 +149,7 @@ def test_values_of_states_are_mean_rewards_as_the_run_asks_for_them():
     value_N = found.scores["value_N"]
     assert ((value_N >= 1) & (value_N <= left_N)).all()
     np.testing.assert_allclose(value_N[turns.turn_N == 4], 1)
-    assert 0.2 < np.mean(value_N == np.round(value_N)) < 0.9  # of 64, not of one
+    assert 0.2 < np.mean(value_N == np.round(value_N)) < 0.9  # of 16, not of one
 
 
 # -- where trees branch ----------------------------------------------------------------------------
@@ -188,7 +176,7 @@ def test_where_open_branches_as_often_as_it_was_told():
     rng = np.random.default_rng(0)
     for ways in (1, 2):
         chooser = WhereOpen(1.5, ways, max_turns=12)
-        for _ in range(60):
+        for _ in range(20):
             mains = [
                 leaf(int(rng.integers(2, 12)), bool(rng.random() < 0.5), group=b // 4)
                 for b in range(200)

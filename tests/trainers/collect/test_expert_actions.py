@@ -31,34 +31,26 @@ def sokoban(copies=4):
     return gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=copies, **LEVELS)
 
 
-def agent_of(max_new_tokens=1):
+@pytest.mark.parametrize(("most", "ended"), [(1, False), (4, True)])
+def test_every_turn_says_what_the_expert_would_do_in_ids_of_a_reply(most, ended):
     policy = make_policy()
-    return TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=max_new_tokens)
-
-
-def test_every_turn_says_what_the_expert_would_have_done_from_there():
+    agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=most)
     found = run_episodes(
-        sokoban().unwrapped, agent_of(), FORM, seed=3, record=Recording(expert_actions=True)
+        sokoban().unwrapped, agent, FORM, seed=3, record=Recording(expert_actions=True)
     )
     assert all(turn.expert for t in found for turn in t.turns[:1])
     # The same states again, one copy at a time, the expert asked by hand.
     env = gym.make("CreditRL/VisualSokoban-v0", **LEVELS)
+    end = agent.chat_format.reply_end_id
     for trajectory in found:
         env.reset(seed=trajectory.seed, options={"task": trajectory.task.index})
         for turn in trajectory.turns:
             assert turn.expert == (expert_action(env) or "")
             env.step(turn.action)
-
-
-@pytest.mark.parametrize(("most", "ended"), [(1, False), (4, True)])
-def test_its_token_ids_are_those_of_a_reply_of_the_policy(most, ended):
-    venv, agent = sokoban(), agent_of(most)
-    found = run_episodes(venv.unwrapped, agent, FORM, seed=3, record=Recording(expert_actions=True))
-    end = agent.chat_format.reply_end_id
-    for turn in (turn for t in found for turn in t.turns if turn.expert):
-        ids = turn.expert_ids
-        assert (ids[-1] == end) == ended
-        assert agent.tokenizer.decode(ids[:-1] if ended else ids).strip() == turn.expert
+            if ids := turn.expert_ids:
+                assert (ids[-1] == end) == ended
+                assert agent.tokenizer.decode(ids[: len(ids) - ended]).strip() == turn.expert
+            assert bool(ids) == bool(turn.expert)
 
 
 def test_it_is_not_asked_unless_wanted_and_changes_nothing():

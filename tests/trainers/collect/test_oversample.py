@@ -43,15 +43,15 @@ def context(**changes: Any) -> Any:
     return make_context(**(usual | changes))
 
 
-def collected(**changes: Any) -> list[Any]:
-    collector = OversampleCollector(context(**changes), grouped=True)
+@pytest.fixture(scope="module")
+def collected() -> list[Any]:
+    collector = OversampleCollector(context(), grouped=True)
     return [collector.collect(update) for update in range(UPDATES)]
 
 
-def test_every_group_is_learned_from_once_and_whole():
-    found = collected()
+def test_every_group_is_learned_from_once_and_whole(collected):
     seeds: Counter[int] = Counter()
-    for update, one in enumerate(found):
+    for update, one in enumerate(collected):
         assert len(one.trajectories) == 12
         for group in range(4):
             members = [t for t in one.trajectories if t.group == group]
@@ -61,17 +61,14 @@ def test_every_group_is_learned_from_once_and_whole():
             assert {update - t.policy_version for t in members} in ({0}, {1})
             seeds[members[0].seed] += 1
         assert len({t.id for t in one.trajectories}) == 12
+        assert all(t.turns for t in one.trajectories)
     assert set(seeds.values()) == {1}
-    # Of all that were begun, only what is still under way is missing.
-    played = [tuple(t.turns) for one in found for t in one.trajectories]
-    assert len(played) == 12 * UPDATES and all(played)
-    assert any(one.metrics["groups_carried"] for one in found)
+    assert any(one.metrics["groups_carried"] for one in collected)
 
 
-def test_short_episodes_come_first_and_long_ones_after_them():
-    found = collected()
+def test_short_episodes_come_first_and_long_ones_after_them(collected):
     lengths: dict[int, list[int]] = {0: [], 1: []}
-    for update, one in enumerate(found):
+    for update, one in enumerate(collected):
         for trajectory in one.trajectories:
             lengths[update - trajectory.policy_version].append(len(trajectory.turns))
     # What was carried over is longer: to drop it would have been a bias.
@@ -86,22 +83,18 @@ def test_short_episodes_come_first_and_long_ones_after_them():
     assert abs(np.mean(everything) - np.mean(whole)) < 3 * error
 
 
-def test_equal_seeds_collect_equal_episodes():
-    one, two = collected(), collected()
-    assert [c.trajectories for c in one] == [c.trajectories for c in two]
-
-
-def test_a_resumed_run_plays_what_was_under_way():
+def test_equal_seeds_collect_equal_episodes_and_a_resumed_run_what_was_under_way(collected):
     collector = OversampleCollector(context(), grouped=True)
     for update in range(3):
-        before = collector.collect(update)
+        before = collector.collect(update).trajectories
+        assert before == collected[update].trajectories
     state = collector.state_dict()
     assert state["next"] == 14 and len(state["under_way"]) == 2
     again = OversampleCollector(context(), grouped=True)
     again.load_state_dict(state)
-    after = again.collect(3)
-    assert len(after.trajectories) == 12
-    assert not {t.seed for t in before.trajectories} & {t.seed for t in after.trajectories}
+    after = again.collect(3).trajectories
+    assert len(after) == 12
+    assert not {t.seed for t in before} & {t.seed for t in after}
     assert again.state_dict()["next"] == 18
 
 
@@ -167,7 +160,7 @@ class Faulty(Player):
         with self._lock:
             chance = self._rng.random()
             self._since += 1
-            if chance < 0.02 and self._since > 200:
+            if chance < 0.02 and self._since > 150:
                 self._since = 0
                 self.killed += 1
                 os.kill(self._rng.choice(self.venv.copies.pids), signal.SIGKILL)
@@ -178,7 +171,7 @@ class Faulty(Player):
 
 
 @pytest.mark.slow
-def test_a_thousand_faults_lose_no_copy_and_play_no_group_twice():
+def test_hundreds_of_faults_lose_no_copy_and_play_no_group_twice():
     venv: Any = ToyVectorEnv(18, workers=3, max_turns=30, judge_fails=0.2)
     venv.copies.restarts = 1000  # a worker that dies again while it begins is an error of its own
     agent: Any = Faulty(venv)
@@ -195,7 +188,7 @@ def test_a_thousand_faults_lose_no_copy_and_play_no_group_twice():
     )
     seen: Counter[tuple[int, int]] = Counter()
     dropped = update = 0
-    while agent.failed + agent.killed + unjudged < 1000:
+    while agent.failed + agent.killed + unjudged < 300:
         found = collector.collect(update)
         dropped += int(found.metrics["groups_dropped"])
         for trajectory in found.trajectories:
@@ -205,7 +198,7 @@ def test_a_thousand_faults_lose_no_copy_and_play_no_group_twice():
     state = collector.state_dict()
     collector.close()
     venv.close()
-    assert agent.killed > 40 and unjudged > 100
+    assert agent.killed > 10 and unjudged > 30
     assert set(seen.values()) == {1}
     # Every group that was begun was learned from, was dropped whole, or is under way.
     assert len(seen) == 3 * (state["next"] - len(state["under_way"]) - dropped)

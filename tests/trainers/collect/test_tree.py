@@ -50,22 +50,6 @@ def test_the_first_states_have_eight_rollouts_of_one_turn_each():
             assert trajectory.turns[0].reward == pytest.approx(expected)
 
 
-def test_it_goes_on_with_the_best_and_back_to_the_rest():
-    collector = make(groups=1)
-    seen = []
-    for update in range(40):
-        tree = collector._trees[0] if collector._trees else None
-        seen.append((collector.restores, None if tree is None else (tree.begun, tree.branches)))
-        collector.collect(update)
-    assert collector.restores > 10
-    assert collector.table.trajectories > 10
-    # The frontier shrinks only by going back, and a task is left after 32 branches at most.
-    begun = {}
-    for _, at in seen[1:]:
-        begun[at[0]] = max(begun.get(at[0], 0), at[1])
-    assert max(begun.values()) <= 32 and len(begun) > 1
-
-
 def test_a_tree_that_does_not_come_back_expands_every_state_once():
     def expansions(**tree):
         collector = make(groups=1, **tree)
@@ -75,16 +59,12 @@ def test_a_tree_that_does_not_come_back_expands_every_state_once():
             # A task's first state has no path, so each task begins its list anew.
             now = collector._trees[0]
             found[now.begun] = (now.transitions, len(now.expanded))
-        return collector, list(found.values())[:-1]
+        assert len(found) > 2 and collector.restores > 0
+        return list(found.values())[:-1]
 
-    once, counts = expansions(revisit=False)
-    assert len(counts) > 1 and once.restores > 0
     # Eight transitions, or fewer where the score has fallen, out of each state, and out of it once.
-    assert all(transitions <= 8 * expanded for transitions, expanded in counts)
-    again, counts = expansions()
-    assert any(transitions > 8 * expanded for transitions, expanded in counts)
-    with pytest.raises(ConfigError, match="revisit=false and backtrack=false"):
-        TreeConfig(revisit=False, backtrack=False)
+    assert all(moves <= 8 * expanded for moves, expanded in expansions(revisit=False))
+    assert any(moves > 8 * expanded for moves, expanded in expansions())
 
 
 def test_whole_trees_are_judged_by_their_own_branches():
@@ -110,20 +90,16 @@ def test_whole_trees_are_judged_by_their_own_branches():
     assert not any(t.turns[0].reward for t in step.trajectories if not t.terminated)
 
 
-def test_where_the_next_branch_begins():
-    for back, expected in (("last", -1), ("first", 2)):
-        collector = make(groups=1, back=back)
-        collector.collect(0)
-        tree = collector._trees[0]
-        # Of two states after one move the better was passed over last.
-        tree.frontier = [
-            dataclasses.replace(tree.root, path=("push up",) * depth) for depth in (1, 3, 1, 2)
-        ]
-        assert collector._back(0) == expected
-    with pytest.raises(ConfigError, match="Known: last, first"):
-        TreeConfig(back="best")
-    with pytest.raises(ConfigError, match="Known: step, tree"):
-        TreeConfig(update="branch")
+@pytest.mark.parametrize(("back", "expected"), [("last", -1), ("first", 2)])
+def test_where_the_next_branch_begins(back, expected):
+    collector = make(groups=1, back=back)
+    collector.collect(0)
+    tree = collector._trees[0]
+    # Of two states after one move the better was passed over last.
+    tree.frontier = [
+        dataclasses.replace(tree.root, path=("push up",) * depth) for depth in (1, 3, 1, 2)
+    ]
+    assert collector._back(0) == expected
 
 
 def test_restored_states_are_the_ones_that_were_left():
@@ -160,7 +136,7 @@ def test_restored_states_are_the_ones_that_were_left():
     assert after_backtracking > 0
 
 
-def test_a_state_that_is_given_up_ends_its_branch():
+def test_a_state_that_is_given_up_ends_its_branch_but_not_where_rollouts_are_uniform():
     # One failure is enough, whatever the rate: branches end in known states.
     strict = StateScoreConfig(alpha=1.0, xi=1, zeta=0.99)
     collector = make(groups=1, scores=strict)
@@ -168,21 +144,12 @@ def test_a_state_that_is_given_up_ends_its_branch():
     assert collector.skipped > 0 or collector.table.trajectories > 0
     scores = [collector.table.score(s, 1, strict) for s in collector.table.state_dict()["states"]]
     assert min(scores) == 0.0
-    adaptive = collector.table.trajectories
     other = make(groups=1, scores=strict, uniform=2)
-    collect(other, 30)
-    assert other.skipped == 0 and other.table.trajectories != adaptive
+    assert {found.environment_turns for found in collect(other, 30)} == {2}
+    assert other.skipped == 0 and other.table.trajectories != collector.table.trajectories
 
 
-def test_without_backtracking_nothing_is_restored():
-    collector = make(groups=1, backtrack=False)
-    collect(collector, 40)
-    assert collector.restores == 0
-    assert all(not tree.frontier for tree in collector._trees)
-    assert collector.table.trajectories > 0
-
-
-def test_a_run_that_never_goes_back_fails(monkeypatch):
+def test_a_run_that_never_goes_back_fails_unless_it_is_not_to(monkeypatch):
     monkeypatch.setattr("creditrl.trainers.collect.tree._RESTORED_BY", 16)  # 256 take long
 
     class Alike(RandomAgent):
@@ -193,11 +160,11 @@ def test_a_run_that_never_goes_back_fails(monkeypatch):
 
     with pytest.raises(ConfigError, match=r"1\d branches and never went back.*temperature"):
         collect(make(groups=4, agent=Alike(0)), 200)
-    # Where it is not to go back, the same agent goes on.
-    collector = make(groups=4, agent=Alike(0), backtrack=False)
-    while collector.table.trajectories < 20:
-        collector.collect(0)
-    assert collector.restores == 0
+    for agent in (Alike(0), RandomAgent(0)):
+        collector = make(groups=4, agent=agent, backtrack=False)
+        while collector.table.trajectories < 20:
+            collector.collect(0)
+        assert collector.restores == 0 and not any(tree.frontier for tree in collector._trees)
 
 
 def test_an_update_ends_where_no_state_deserves_two_rollouts(monkeypatch):
@@ -209,18 +176,10 @@ def test_an_update_ends_where_no_state_deserves_two_rollouts(monkeypatch):
     assert (found.trajectories, found.environment_turns) == ([], 80)
 
 
-def test_uniform_rollouts_do_not_ask_the_score():
-    collector = make(groups=1, uniform=3)
-    assert {found.environment_turns for found in collect(collector, 20)} == {3}
-
-
 @pytest.mark.parametrize(
     ("options", "updates", "at"),
-    [
-        ({}, 12, 7),
-        ({"form": "tags"}, 12, 7),
-        ({"update": "tree", "back": "first"}, 2, 1),  # whole trees
-    ],
+    [({"form": "tags"}, 12, 7), ({"update": "tree", "back": "first"}, 2, 1)],
+    ids=["steps", "whole trees"],
 )
 def test_it_resumes_to_the_same_next_updates(options, updates, at):
     whole, cut, again = (make(**options) for _ in range(3))
@@ -262,32 +221,46 @@ def test_a_growing_conversation_branches():
 
 
 def test_counts_per_task_are_apart():
-    shared, apart = make(groups=2), make(groups=2, scope="task")
-    for collector in (shared, apart):
-        collect(collector, 25)
+    shared, apart = make(), make(scope="task")
+    collect(shared, 3), collect(apart, 3)
     assert len(apart.table) > 0
     assert set(shared.table.state_dict()["states"]).isdisjoint(apart.table.state_dict()["states"])
 
 
-def test_silly_sizes_are_refused():
-    for bad in ({"rollouts": 1}, {"branches": 0}, {"uniform": 9}, {"uniform": 1}):
-        with pytest.raises(ConfigError, match="TreeConfig"):
-            TreeConfig(**bad)
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"revisit": False, "backtrack": False}, "revisit=false and backtrack=false"),
+        ({"back": "best"}, "Known: last, first"),
+        ({"update": "branch"}, "Known: step, tree"),
+        *(({name: size}, "TreeConfig") for name, size in (("rollouts", 1), ("branches", 0))),
+        *(({"uniform": size}, "TreeConfig") for size in (1, 9)),
+    ],
+)
+def test_settings_that_make_no_tree_are_refused(bad, said):
+    with pytest.raises(ConfigError, match=said):
+        TreeConfig(**bad)
 
 
-def test_metrics_tell_scores_by_difficulty_and_what_became_of_branches():
-    collector = make(groups=2)
-    rows = [found.metrics for found in collect(collector, 30)]
+def test_it_goes_on_with_the_best_and_back_to_the_rest_and_metrics_tell():
+    collector = make(groups=1)
+    rows, branches = [], {}
+    for update in range(40):
+        rows.append(collector.collect(update).metrics)
+        tree = collector._trees[0]
+        branches[tree.begun] = tree.branches
+    # A task is left after 32 branches at most.
+    assert max(branches.values()) <= 32 and len(branches) > 1
     first, last = rows[0], rows[-1]
     # Nothing is known at first: every state has score 1. Levels of one or two moves are one class.
     assert first["state_score"] == first["state_score/0-4"] == 1.0
     assert [key for key in last if key.startswith("state_score/")] == ["state_score/0-4"]
     assert 0 < min(row["state_score"] for row in rows) < 1.0
     assert last["branches_solved"] == collector.table.solved > 0
-    assert last["branches"] == collector.table.trajectories >= last["branches_solved"]
+    assert last["branches"] == collector.table.trajectories > max(10, last["branches_solved"])
     assert last["tasks_begun"] == sum(t.begun for t in collector._trees) - collector.skipped
     assert 0 < last["turns"] <= 5
-    assert last["states"] == len(collector.table) and last["restores"] == collector.restores > 0
+    assert last["states"] == len(collector.table) and last["restores"] == collector.restores > 10
     assert 1 <= last["rollouts"] <= 8 and 0 <= last["success"] <= 1
     assert np.isfinite(list(last.values())).all()
 
