@@ -71,3 +71,34 @@ def make_trajectory(turns: Iterable[Any] = (), number: int = 0, **changes: Any) 
         **{"success": False, "score": 0.0, "terminated": True, "truncated": False},
     }
     return Trajectory(turns=tuple(turns), **(usual | changes))
+
+
+def make_method(name: str, **changes: Any) -> Any:
+    """Return a method whose config has these changes."""
+    from creditrl.trainers.methods import method_info
+
+    info = method_info(name)
+    return info.method(info.config(**changes))
+
+
+def make_agent(policy: Any, tokens: int = 1, **options: Any) -> Any:
+    """Return an agent that decodes from a policy, so many tokens at most."""
+    from creditrl.agents.transformers import TransformersAgent
+
+    return TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=tokens, **options)
+
+
+def make_trainer(
+    policy: Any,
+    method: Any,
+    collector: Any,
+    rollout: dict[str, Any] | None = None,
+    optim: dict[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    """Return a trainer of four updates, with these settings of rollouts and of the optimizer."""
+    from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig
+    from creditrl.trainers.loop import Trainer
+
+    settings = RolloutConfig(**(rollout or {})), OptimConfig(**(optim or {}))
+    return Trainer(policy, method, collector, *settings, BudgetConfig(updates=4), seed=0, **options)

@@ -64,23 +64,25 @@ def expected_contexts(trajectories):
 # ---- rows -------------------------------------------------------------------------------------
 
 
-def test_a_window_episode_makes_one_row_per_turn():
-    episode = make_trajectory([make_turn([1, 2], [7, 8]), make_turn([3, 4, 5], [9])])
-    rows = build_rows([episode])
-    assert sorted(row(rows, r) for r in range(len(rows))) == [[1, 2, 7], [3, 4, 5]]
-    assert rows.token_M.tolist() == [7, 8, 9]
-    assert rows.position_M.tolist() == [1, 2, 2]
-    assert rows.turn_M.tolist() == [0, 0, 1]
-    assert (rows.joined_episodes, rows.split_episodes) == (0, 1)
-
-
-def test_an_append_only_episode_makes_one_row():
-    episode = make_trajectory(conversation([([1, 2], [7, 8]), ([3], [9]), ([4, 5], [6, 6])]))
-    rows = build_rows([episode])
-    assert [row(rows, r) for r in range(len(rows))] == [[1, 2, 7, 8, 3, 9, 4, 5, 6]]
-    assert rows.position_M.tolist() == [1, 2, 4, 7, 8]
-    assert rows.token_M.tolist() == [7, 8, 9, 6, 6]
-    assert (rows.joined_episodes, rows.split_episodes) == (1, 0)
+def test_a_window_episode_makes_one_row_per_turn_and_one_that_grows_makes_one():
+    window = make_trajectory([make_turn([1, 2], [7, 8]), make_turn([3, 4, 5], [9])])
+    grows = make_trajectory(conversation([([1, 2], [7, 8]), ([3], [9]), ([4, 5], [6, 6])]))
+    for episode, expected, tokens, places, turns, joined in (
+        (window, [[1, 2, 7], [3, 4, 5]], [7, 8, 9], [1, 2, 2], [0, 0, 1], 0),
+        (
+            grows,
+            [[1, 2, 7, 8, 3, 9, 4, 5, 6]],
+            [7, 8, 9, 6, 6],
+            [1, 2, 4, 7, 8],
+            [0, 0, 1, 2, 2],
+            1,
+        ),
+    ):
+        rows = build_rows([episode])
+        assert sorted(row(rows, r) for r in range(len(rows))) == expected
+        assert (rows.token_M.tolist(), rows.position_M.tolist()) == (tokens, places)
+        assert rows.turn_M.tolist() == turns
+        assert (rows.joined_episodes, rows.split_episodes) == (joined, 1 - joined)
 
 
 def test_one_retokenised_turn_splits_its_own_episode_only():
@@ -93,42 +95,20 @@ def test_one_retokenised_turn_splits_its_own_episode_only():
     assert contexts(rows) == expected_contexts([good, bad])
 
 
-def test_full_context_names_the_episode_and_turn_that_breaks_it():
-    bad = make_trajectory([make_turn([1], [2]), make_turn([1, 9, 3], [4])], 5)
-    with pytest.raises(CreditInputError, match="episode-5.*turn 1"):
-        build_rows([bad], "full")
-
-
 def test_turns_that_stand_before_the_same_prompt_share_one_row():
     episodes = [
         make_trajectory([make_turn([1, 2, 3], [a]), make_turn([4, 5], [a])], a) for a in range(4)
     ]
     rows = build_rows(episodes, "window")
-    assert len(rows) == 2
-    assert rows.num_tokens == 8
+    assert (len(rows), rows.num_tokens) == (2, 8)
     assert contexts(rows) == expected_contexts(episodes)
     assert len(build_rows(episodes, "window", merge_equal=False)) == 8
-
-
-def test_a_row_that_another_begins_with_is_merged_into_it():
-    short, long = make_turn([1, 2], [3]), make_turn([1, 2], [3, 4, 5])
-    other = make_turn([1, 9], [3])
-    episodes = [make_trajectory([t], k) for k, t in enumerate((short, long, other))]
+    # A row that another begins with is merged into it.
+    turns = make_turn([1, 2], [3]), make_turn([1, 2], [3, 4, 5]), make_turn([1, 9], [3])
+    episodes = [make_trajectory([turn], k) for k, turn in enumerate(turns)]
     rows = build_rows(episodes)
     assert sorted(row(rows, r) for r in range(len(rows))) == [[1, 2, 3, 4], [1, 9]]
     assert contexts(rows) == expected_contexts(episodes)
-
-
-def test_turns_without_reply_tokens_contribute_nothing():
-    episodes = [
-        make_trajectory([make_turn([1, 2], [3]), make_turn([5, 6, 7], [])], 0),
-        make_trajectory(conversation([([1], [2, 3]), ([4, 4], [])]), 1),
-    ]
-    for merge in (True, False):
-        rows = build_rows(episodes, merge_equal=merge)
-        assert contexts(rows) == expected_contexts(episodes)
-        assert rows.turn_M.tolist() == [0, 2, 2]
-        assert max(rows.length_R) == 2  # nothing of what no token needs
 
 
 def test_no_episodes_make_empty_tables():
@@ -138,14 +118,19 @@ def test_no_episodes_make_empty_tables():
     assert len(turn_table([])) == len(token_table([])) == 0
 
 
-def test_reply_tokens_without_a_prompt_are_refused():
+def test_what_makes_no_batch_is_named():
+    broken = make_trajectory([make_turn([1], [2]), make_turn([1, 9, 3], [4])], 5)
+    with pytest.raises(CreditInputError, match="episode-5.*turn 1"):
+        build_rows([broken], "full")
     with pytest.raises(CreditInputError, match="episode-0, turn 0 has no prompt"):
         build_rows([make_trajectory([make_turn([], [3])])])
-
-
-def test_an_unknown_context_names_the_known_ones():
     with pytest.raises(ConfigError, match="Did you mean 'window'"):
         build_rows([], "windows")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="token_budget is 0"):
+        list(micro_batches(build_rows([]), 0))
+    turns = [make_turn([1], [2]), make_turn([1], [2], reward=float("nan"))]
+    with pytest.raises(CreditInputError, match="episode-3 has reward nan at turn 1"):
+        turn_table([make_trajectory([make_turn([1], [2])], 2), make_trajectory(turns, 3)])
 
 
 IDS = st.lists(st.integers(0, 2), min_size=1, max_size=4)
@@ -223,71 +208,43 @@ def test_a_selection_keeps_the_context_of_its_tokens(drawn, data):
 
 def test_a_selected_early_turn_needs_only_the_beginning_of_its_row():
     episode = make_trajectory(conversation([([1, 2], [7]), ([3], [9]), ([4, 5], [6])]))
-    first = build_rows([episode]).select_tokens(np.array([0]))
-    assert row(first, 0) == [1, 2]
+    assert row(build_rows([episode]).select_tokens(np.array([0])), 0) == [1, 2]
 
 
 def test_places_lead_back_to_the_selection_and_to_the_whole_batch():
-    episodes = [make_trajectory([make_turn([1, k], [7, 8])], k) for k in range(4)]
-    rows = build_rows(episodes)
+    rows = build_rows([make_trajectory([make_turn([1, k], [7, 8])], k) for k in range(4)])
     part = rows.select_episodes(np.array([1, 3]))
     (batch,) = micro_batches(part, 1000)
     np.testing.assert_array_equal(part.index_M[batch.token_index], batch.index_M)
     assert sorted(batch.index_M.tolist()) == [2, 3, 6, 7]
 
 
-def test_micro_batches_need_a_positive_budget():
-    with pytest.raises(ConfigError, match="token_budget is 0"):
-        list(micro_batches(build_rows([]), 0))
-
-
 # ---- tables -----------------------------------------------------------------------------------
 
 
-def test_a_turn_table_has_one_line_per_turn():
-    first = make_trajectory(
-        [make_turn([1], [2], reward=0.5, grounded=False), make_turn([1], [2], reward=1.0)],
-        0,
-        group=17,
-        success=True,
-    )
-    second = make_trajectory([make_turn([1], [2], reward=-1.0)], 1, group=4, truncated=True)
-    table = turn_table([first, second])
+def test_a_turn_table_has_one_line_per_turn_and_leaves_out_episodes_without_turns():
+    turns = [make_turn([1], [2], reward=r, grounded=g) for r, g in ((0.5, False), (1.0, True))]
+    last = make_turn([1], [2], reward=-1.0)
+    episodes = [
+        make_trajectory(turns, 0, group=17, success=True),
+        make_trajectory([], 1),
+        make_trajectory([last], 2, group=4, truncated=True),
+    ]
+    table = turn_table(episodes)
     assert table.reward_N.tolist() == [0.5, 1.0, -1.0]
     assert table.return_N.tolist() == [1.5, 1.5, -1.0]
-    assert table.episode_N.tolist() == [0, 0, 1]
+    assert table.episode_N.tolist() == [0, 0, 1] and table.num_episodes == 2
     assert table.turn_N.tolist() == [0, 1, 0]
     assert table.task_N.tolist() == table.group_N.tolist() == [0, 0, 1]
     assert table.grounded_N.tolist() == [False, True, True]
     assert table.success_N.tolist() == [True, True, False]
     assert table.truncated_N.tolist() == [False, False, True]
     assert table.state_N is not None and table.state_N.tolist() == [1, 1, 1]
-    assert table.episode_ids == ("episode-0", "episode-1")
-
-
-def test_episodes_without_turns_are_left_out_of_every_table():
-    episodes = [
-        make_trajectory([], 0),
-        make_trajectory([make_turn([1], [2])], 1),
-        make_trajectory([], 2),
-        make_trajectory([make_turn([1], [3])], 3),
-    ]
-    table = turn_table(episodes)
-    assert table.episode_N.tolist() == [0, 1]
-    assert table.episode_ids == ("episode-1", "episode-3")
-    assert table.num_episodes == 2
-    assert build_rows(episodes).episode_M.tolist() == [0, 1]
-
-
-def test_states_count_only_when_every_turn_has_one():
-    table = turn_table([make_trajectory([make_turn([1], [2]), make_turn([1], [2], state=0)])])
-    assert table.state_N is None
-
-
-def test_a_nan_reward_names_the_episode_and_turn():
-    turns = [make_turn([1], [2]), make_turn([1], [2], reward=float("nan"))]
-    with pytest.raises(CreditInputError, match="episode-3 has reward nan at turn 1"):
-        turn_table([make_trajectory([make_turn([1], [2])], 2), make_trajectory(turns, 3)])
+    assert table.episode_ids == ("episode-0", "episode-2")
+    assert build_rows(episodes).episode_M.tolist() == [0, 0, 1]
+    # States count only when every turn has one.
+    some = make_trajectory([make_turn([1], [2]), make_turn([1], [2], state=0)])
+    assert turn_table([some]).state_N is None
 
 
 def test_missing_logprobs_are_nan_and_a_wrong_number_is_an_error():

@@ -9,6 +9,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from small_runs import make_context, make_policy, make_trajectory
+from small_runs import make_method as method
+from small_runs import make_trainer as trainer
 from toy_env import ToyVectorEnv
 
 from creditrl.agents.prompts import get_form
@@ -17,8 +19,7 @@ from creditrl.errors import ConfigError, CreditInputError, CreditRLError, Snapsh
 from creditrl.trainers.after.side_by_side import credit_side_by_side
 from creditrl.trainers.collect.base import CollectContext, Collected, Collector
 from creditrl.trainers.collect.rollouts import RolloutCollector
-from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig, resolve
-from creditrl.trainers.loop import Trainer
+from creditrl.trainers.config import RolloutConfig, resolve
 from creditrl.trainers.methods import Method, method_info
 from creditrl.trainers.models.base import LearnedModel
 from creditrl.trainers.models.policy import Policy
@@ -42,11 +43,6 @@ class Walker:
         return [Reply("right", **self.reply) for _ in prompts]
 
 
-def method(name: str, **changes: Any) -> Method[Any]:
-    info = method_info(name)
-    return info.method(dataclasses.replace(info.config(), **changes))
-
-
 def context(of: Method[Any], venv: ToyVectorEnv, agent: Any) -> CollectContext:
     venv_of = {"environment": lambda copies, size: venv, "agent": agent}
     return make_context(of, groups=2, group_size=2, **venv_of)
@@ -55,18 +51,6 @@ def context(of: Method[Any], venv: ToyVectorEnv, agent: Any) -> CollectContext:
 @pytest.fixture(scope="module")
 def policy() -> Policy:
     return make_policy(texts=["Zelle 1 von 2", "right", "left"])
-
-
-def trainer(policy: Policy, of: Method[Any], collector: Collector, **rollout: Any) -> Trainer:
-    return Trainer(
-        policy,
-        of,
-        collector,
-        RolloutConfig(**rollout),
-        OptimConfig(),
-        BudgetConfig(updates=2),
-        seed=0,
-    )
 
 
 class Given(Collector):
@@ -89,14 +73,7 @@ def one_line(error: pytest.ExceptionInfo[BaseException]) -> bool:
     return "\n" not in str(error.value) and isinstance(error.value, CreditRLError)
 
 
-def test_prime_on_an_outcome_that_is_not_binary(policy):
-    of = trainer(policy, method("prime"), Given([episode("e1"), episode("e2")]))
-    with pytest.raises(CreditInputError, match=r'Episode e1 has outcome 0\.8.*"success"') as error:
-        of.update()
-    assert one_line(error)
-
-
-def test_gigpo_on_open_dialogue():
+def test_gigpo_on_open_dialogue(policy):
     message = "gigpo compares turns that left the same state, and CreditRL/SOTOPIA-v0 is an open"
     recipe = {"budget": {"updates": 1}, "env": {"id": "SOTOPIA"}, "method": {"name": "gigpo"}}
     with pytest.raises(ConfigError, match=f"{message} dialogue.*--method.name grpo") as error:
@@ -109,38 +86,25 @@ def test_gigpo_on_open_dialogue():
     venv = gym.make_vec("CreditRL/SOTOPIA-v0", num_envs=4, group_size=2).unwrapped
     with pytest.raises(ConfigError, match=message):
         method("gigpo").collector(context(method("gigpo"), venv, Walker()))
-    method("grpo").collector(context(method("grpo"), venv, Walker()))
-
-
-def test_gigpo_on_stored_dialogues(policy):
     played = [episode(f"e{m}", env_id="CreditRL/SOTOPIA-v0", member=m) for m in range(2)]
     with pytest.raises(ConfigError, match="CreditRL/SOTOPIA-v0 is an open dialogue"):
         credit_side_by_side({"g": method("gigpo")}, played, policy, RolloutConfig())
     # An environment that is registered nowhere has no more to say than its episodes.
-    credit_side_by_side(
-        {"g": method("gigpo", anchor="text")},
-        [dataclasses.replace(t, env_id="Nobody/Knows-v0") for t in played],
-        policy,
-        RolloutConfig(),
-    )
+    nowhere = [dataclasses.replace(t, env_id="Nobody/Knows-v0") for t in played]
+    credit_side_by_side({"g": method("gigpo", anchor="text")}, nowhere, policy, RolloutConfig())
 
 
 def test_a_reply_without_tokens(policy):
-    venv = ToyVectorEnv(4, group_size=2)
-    of = method("grpo")
-    textual = of.collector(context(of, venv, Walker()))
-    with pytest.raises(
-        CreditInputError, match=r"Episode u0/0, turn 0 has no prompt token ids.*token_ids"
-    ) as error:
-        trainer(policy, of, textual).update()
-    assert one_line(error)
-    # The prompt's ids alone leave nothing to train on.
-    silent = of.collector(context(of, venv, Walker(prompt_ids=(1, 2))))
-    with pytest.raises(
-        CreditInputError, match=r"No reply.*e\.g\. episode u0/0.*token_ids"
-    ) as error:
-        trainer(policy, of, silent).update()
-    assert one_line(error)
+    venv, of = ToyVectorEnv(4, group_size=2), method("grpo")
+    for reply, said in (
+        ({}, r"Episode u0/0, turn 0 has no prompt token ids.*token_ids"),
+        # The prompt's ids alone leave nothing to train on.
+        ({"prompt_ids": (1, 2)}, r"No reply.*e\.g\. episode u0/0.*token_ids"),
+    ):
+        collector = of.collector(context(of, venv, Walker(**reply)))
+        with pytest.raises(CreditInputError, match=said) as error:
+            trainer(policy, of, collector).update()
+        assert one_line(error)
     # Other turns' tokens are enough: an empty reply is a turn like any other.
     first, rest = episode("e1"), episode("e2")
     mute = dataclasses.replace(first.turns[0], reply="", reply_ids=(), logprobs=())
@@ -149,7 +113,12 @@ def test_a_reply_without_tokens(policy):
     assert np.isfinite(metrics["loss"])
 
 
-def test_a_group_in_which_every_judge_failed(policy):
+def test_episodes_that_a_method_cannot_learn_from(policy):
+    of = trainer(policy, method("prime"), Given([episode("e1"), episode("e2")]))
+    with pytest.raises(CreditInputError, match=r'Episode e1 has outcome 0\.8.*"success"') as error:
+        of.update()
+    assert one_line(error)
+    # A group in which every judge failed.
     failed = [episode(f"e{m}", member=m, error="judge toy: no answer") for m in range(2)]
     with pytest.raises(CreditInputError, match="Episode e0 is invalid.*judge toy: no answer"):
         trainer(policy, method("grpo"), Given(failed)).update()
@@ -158,40 +127,38 @@ def test_a_group_in_which_every_judge_failed(policy):
 
 
 def test_an_update_in_which_every_judge_failed(monkeypatch):
-    venv = ToyVectorEnv(4, group_size=2)
-    collector = RolloutCollector(venv, Walker(), FORM, seed=0)
-    broken = {"groups": {0, 1}}
+    broken = {0, 1}
 
     def judged(*args: Any, **kwargs: Any) -> list[Trajectory]:
         return [
-            dataclasses.replace(t, error="judge toy: 500" if t.group in broken["groups"] else "")
+            dataclasses.replace(t, error="judge toy: 500" if t.group in broken else "")
             for t in run_episodes(*args, **kwargs)
         ]
 
     monkeypatch.setattr("creditrl.trainers.collect.rollouts.run_episodes", judged)
-    with pytest.raises(
-        CreditInputError, match=r"All 2 groups of update 3.*episode u3/0 \(judge toy: 500\)"
-    ) as error:
+    collector = RolloutCollector(ToyVectorEnv(4, group_size=2), Walker(), FORM, seed=0)
+    said = r"All 2 groups of update 3.*episode u3/0 \(judge toy: 500\)"
+    with pytest.raises(CreditInputError, match=said) as error:
         collector.collect(3)
     assert one_line(error)
-    broken["groups"] = {1}
+    broken.remove(0)
     found = collector.collect(3)
     assert {t.group for t in found.trajectories} == {0} and found.metrics["groups_dropped"] == 1
 
 
-@pytest.mark.parametrize("column", ["seen_N", "seen_M", "value_M"])
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    ("column", "value"), [("seen_N", np.nan), ("seen_M", np.inf), ("value_M", np.nan)]
+)
 def test_nan_from_a_model(policy, column, value):
     class Broken(LearnedModel):
         name = "broken"
 
         def score(self, batch):
-            size = len(batch.turns) if column.endswith("_N") else len(batch.tokens)
-            found = np.zeros(size, dtype=np.float32)
+            tokens = batch.tokens
+            found = np.zeros(len(batch.turns if column == "seen_N" else tokens), dtype=np.float32)
             found[3] = value  # the second turn of the second episode
             if column == "seen_N":
                 return batch.with_scores(seen_N=found)
-            tokens = batch.tokens
             if column == "value_M":
                 return dataclasses.replace(batch, tokens=dataclasses.replace(tokens, value_M=found))
             return dataclasses.replace(batch, tokens=tokens.with_scores(seen_M=found))
@@ -205,8 +172,7 @@ def test_nan_from_a_model(policy, column, value):
         def credit(self, turns, tokens):
             return Credit(self.name, advantage_N=np.ones(len(turns), dtype=np.float32))
 
-    of = Trusting(method_info("pg").config())
-    played = [episode("e1"), episode("e2", group=1)]
+    of, played = Trusting(method_info("pg").config()), [episode("e1"), episode("e2", group=1)]
     message = rf"model 'broken' gave {value} \({column}\) in episode e2, turn 1: expected finite"
     with pytest.raises(CreditInputError, match=message) as error:
         trainer(policy, of, Given(played)).update()
@@ -237,39 +203,29 @@ def test_gigpo_on_an_environment_without_a_hash(monkeypatch):
 
     venv = ToyVectorEnv(4, group_size=2)
     monkeypatch.setattr(type(venv.copies.engine), "state_keys", no)
-    of = method("gigpo")
-    with pytest.raises(
-        ConfigError,
-        match="Corridor-v0 has no state keys of source 'state'.*--method.anchor text.*StateHash",
-    ) as error:
-        of.collector(context(of, venv, Walker())).collect(0)
+    by_state, by_text = method("gigpo"), method("gigpo", anchor="text")
+    said = "Corridor-v0 has no state keys of source 'state'.*--method.anchor text.*StateHash"
+    with pytest.raises(ConfigError, match=said) as error:
+        by_state.collector(context(by_state, venv, Walker())).collect(0)
     assert one_line(error)
-    by_text = method("gigpo", anchor="text")
     found = by_text.collector(context(by_text, venv, Walker())).collect(0)
     assert all(turn.state for t in found.trajectories for turn in t.turns)
 
 
 def test_gigpo_compares_similar_texts_where_it_is_asked_to(policy):
     # Texts of 20 characters that differ in one are 0.95 alike.
-    texts = ["a" * 19 + "x", "a" * 19 + "y", "b" * 20]
-    played = []
-    for m, success in enumerate((True, False)):
-        turn = episode("e").turns[0]
-        turns = (
-            dataclasses.replace(turn, observation=texts[m], reward=0.0),
-            dataclasses.replace(turn, observation=texts[2], reward=float(success)),
-        )
-        played.append(episode(f"e{m}", turns=turns, member=m))
+    played, (turn, _) = [], episode("e").turns
+    for m, seen in enumerate(("x", "y")):
+        first = dataclasses.replace(turn, observation="a" * 19 + seen, reward=0.0)
+        last = dataclasses.replace(turn, observation="b" * 20, reward=float(m == 0))
+        played.append(episode(f"e{m}", turns=(first, last), member=m))
     # gamma 1/2: at the similar state 0.5 and 0, at the equal one 1 and 0; outcome +-0.5.
-    similar, equal = (
-        method("gigpo", gamma=0.5, similarity=0.95),
-        method("gigpo", gamma=0.5, anchor="text"),
-    )
+    similar = method("gigpo", gamma=0.5, similarity=0.95)
+    equal = method("gigpo", gamma=0.5, anchor="text")
     _, credit = credit_side_by_side({"s": similar, "e": equal}, played, policy, RolloutConfig())
     np.testing.assert_allclose(credit["s"], [0.75, 1.0, -0.75, -1.0])
     np.testing.assert_allclose(credit["e"], [0.5, 1.0, -0.5, -1.0])
-    of = trainer(policy, similar, Given(played))
-    metrics, _ = of.update()
+    metrics, _ = trainer(policy, similar, Given(played)).update()
     assert np.isfinite(metrics["loss"]) and similar.hash_states is None
     with pytest.raises(ConfigError, match="similarity is 0"):
         method("gigpo", similarity=0.0)

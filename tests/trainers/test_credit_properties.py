@@ -47,6 +47,8 @@ READ = {
 
 Those of learned models are said to be added by the method's own ``build_models``.
 """
+SCORES = ("progress_N", "process_N", "implicit_N", "segment_reward_N", "discriminator_N")
+SCORES += ("q_N", "v_N", "value_N", "promise_N")
 ALIKE = {"dapo": "grpo", "gspo": "grpo", "tree_grpo": "grpo", "vine": "rloo"}
 """Methods that differ from these in collection or loss: their credit of episodes is equal."""
 
@@ -123,20 +125,7 @@ def make(
             "score_N": success_B[episode_N].astype(np.float32),
             "action_N": rng.integers(3, size=n),
             "segment_N": (episode_N * 5 + (np.arange(n) - first_B[episode_N]) // 2),
-            **{
-                name: normal(n)
-                for name in (
-                    "progress_N",
-                    "process_N",
-                    "implicit_N",
-                    "segment_reward_N",
-                    "discriminator_N",
-                    "q_N",
-                    "v_N",
-                    "value_N",
-                    "promise_N",
-                )
-            },
+            **{name: normal(n) for name in SCORES},
         },
         episode_ids=tuple(f"e{b}" for b in range(episodes)),
     )
@@ -173,33 +162,21 @@ def drawn(key: tuple[int, int, int]) -> tuple[Case, np.random.Generator]:
 @pytest.mark.parametrize("name", sorted(OWN))
 @settings(max_examples=15)
 @given(key=batches)
-def test_the_order_of_episodes_and_of_members_does_not_matter(name, key):
+def test_the_order_of_episodes_does_not_matter_and_groups_and_states_are_names(name, key):
     case, rng = drawn(key)
-    order = rng.permutation(case.turns.num_episodes).tolist()
-    other, rows = case.select(order)
-    before, after = credit_of(OWN[name], case), credit_of(OWN[name], other)
-    token_rows = np.concatenate([np.flatnonzero(case.tokens.turn_M == n) for n in rows])
-    np.testing.assert_allclose(after, before[token_rows.astype(int)], rtol=2e-4, atol=2e-5)
-
-
-@pytest.mark.parametrize("name", sorted(OWN))
-@settings(max_examples=15)
-@given(key=batches)
-def test_the_numbers_of_groups_and_states_are_names(name, key):
-    case, rng = drawn(key)
-    turns = case.turns
+    other, rows = case.select(rng.permutation(case.turns.num_episodes).tolist())
+    turns = other.turns
     renamed = replace(
         turns,
         group_N=1000 - 7 * turns.group_N,
         state_N=2**61 - 3 * turns.state_N,
         episode_ids=tuple(f"other{b}" for b in range(turns.num_episodes)),
     )
-    np.testing.assert_allclose(
-        credit_of(OWN[name], Case(renamed, case.tokens)),
-        credit_of(OWN[name], case),
-        rtol=1e-4,
-        atol=1e-5,
-    )
+    tables = case, other, Case(renamed, other.tokens)
+    before, after, again = (credit_of(OWN[name], table) for table in tables)
+    token_rows = np.concatenate([np.flatnonzero(case.tokens.turn_M == n) for n in rows])
+    np.testing.assert_allclose(after, before[token_rows.astype(int)], rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(again, after, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(OWN))

@@ -105,9 +105,7 @@ def largest_step(begin: Any, end: Any) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", METHODS)
-def test_two_processes_give_the_update_of_one_and_go_on_from_each_other(
-    ranks: SimpleNamespace, what: str
-) -> None:
+def test_two_processes_give_the_update_of_one_and_go_on_from_each_other(ranks, what):
     one, two, one_after_two, two_after_one = ranks.runs[what]
     assert_equal_states(one, two)
     for ours, theirs in zip(one["metrics"], two["metrics"], strict=True):
@@ -126,7 +124,7 @@ def test_two_processes_give_the_update_of_one_and_go_on_from_each_other(
 
 
 @pytest.mark.slow
-def test_learned_models_are_sharded_and_their_batches_divided(ranks: SimpleNamespace) -> None:
+def test_learned_models_are_sharded_and_their_batches_divided(ranks):
     found = {
         (what, name): (two["held"][name], two["read"][name] / tokens)
         for what, (one, two, _, _) in ranks.runs.items()
@@ -146,7 +144,7 @@ def batch(tokens: int) -> RowBatch:
     return RowBatch(ids_RL, np.array([tokens]), *[nothing] * 7)
 
 
-def test_micro_batches_are_dealt_by_tokens_and_equally_many() -> None:
+def test_micro_batches_are_dealt_by_tokens_and_equally_many():
     batches = [batch(n) for n in (9, 5, 4, 2)]
     sizes = [
         [(b.ids_RL.size, counts) for b, counts in Ranks(rank, 2).deal(batches)] for rank in (0, 1)
@@ -157,14 +155,14 @@ def test_micro_batches_are_dealt_by_tokens_and_equally_many() -> None:
     assert few == [[(9, True)], [(9, False)]]
 
 
-def test_a_budget_leaves_every_rank_a_micro_batch() -> None:
+def test_a_budget_leaves_every_rank_a_micro_batch():
     assert Ranks(0, 1).budget(100, [4, 4, 4]) == 100
     assert Ranks(0, 2).budget(100, [4, 4, 4]) == 6  # half of 12
     assert Ranks(0, 2).budget(100, [10, 1, 1]) == 10  # the longest row is not cut
     assert Ranks(0, 2).budget(3, [4, 4, 4]) == 3
 
 
-def test_a_process_that_torchrun_did_not_start_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_torchrun_did_not_start_is_alone(monkeypatch):
     for name in ("WORLD_SIZE", "TORCHELASTIC_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
     assert launched() is None
@@ -187,18 +185,14 @@ def test_a_process_that_torchrun_did_not_start_is_alone(monkeypatch: pytest.Monk
         (EngineError("No vLLM server answers at http://x: Connection reset by peer."), False),
     ],
 )
-def test_only_words_about_other_processes_mean_that_they_are_lost(
-    error: Exception, lost: bool
-) -> None:
+def test_only_words_about_other_processes_mean_that_they_are_lost(error, lost):
     with pytest.raises((RuntimeError, EngineError)) as found, lost_others():
         raise error
     assert isinstance(found.value, LostRankError) == lost
     assert lost or found.value is error
 
 
-def test_a_run_of_one_process_has_no_others_to_lose(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_one_process_has_no_others_to_lose(tmp_path, monkeypatch):
     def fail(*_: Any) -> None:
         raise RuntimeError("broken pipe")
 
@@ -209,7 +203,7 @@ def test_a_run_of_one_process_has_no_others_to_lose(
         cli_train.train(["@quickstart", "--run.folder", str(tmp_path / "run")])
 
 
-def test_what_a_machine_lacks_is_said_by_its_first_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_machine_lacks_is_said_by_its_first_process(monkeypatch):
     # The third of four processes on two machines, and the fourth.
     place = {"RANK": "2", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
     for name, value in {**place, "LOCAL_RANK": "0"}.items():
@@ -221,9 +215,7 @@ def test_what_a_machine_lacks_is_said_by_its_first_process(monkeypatch: pytest.M
     assert cli_train.train(["@there_is_none"]) == 1
 
 
-def test_rank_0_alone_refuses_what_several_processes_cannot_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rank_0_alone_refuses_what_several_processes_cannot_do(monkeypatch):
     followed = []
     monkeypatch.setattr(run, "follow", lambda *arguments: followed.append(arguments))
     config = TrainConfig(rollout=RolloutConfig(backend="vllm"))
@@ -240,7 +232,7 @@ def test_rank_0_alone_refuses_what_several_processes_cannot_do(
 
 
 @pytest.mark.slow
-def test_an_error_on_one_rank_ends_all_with_one_line(tmp_path: Path) -> None:
+def test_an_error_on_one_rank_ends_all_with_one_line(tmp_path):
     done = torchrun(
         *("-m", "creditrl", "train", "@quickstart", "--rollout.backend", "vllm"),
         *("--run.folder", str(tmp_path / "run")),
@@ -262,28 +254,25 @@ def in_one_and_two(words: list[str], folder: Path, *of_two: str) -> tuple[Path, 
     for ours, theirs in zip(rows_of(one), rows_of(two), strict=True):
         for key in ("turns", "success", "return"):
             assert ours[key] == theirs[key]
-        for key in ("loss", "grad_norm"):
-            assert theirs[key] == pytest.approx(ours[key], rel=1e-4, abs=1e-7)
+        assert theirs["grad_norm"] == pytest.approx(ours["grad_norm"], rel=1e-4, abs=1e-7)
     return one, two
 
 
 @pytest.mark.slow
-def test_two_processes_train_what_engines_on_a_ray_cluster_sample(tmp_path: Path) -> None:
+def test_two_processes_train_what_engines_on_a_ray_cluster_sample(tmp_path):
     words = ["train", "@quickstart", *TINY, "--eval.no-greedy"]
     words += ["--budget.updates=2", "--clone.held-out=0.25", "--compare.no-clone-same-time"]
     on_ray = ["--rollout.ray.address=local", "--rollout.ray.shards=1", "--rollout.ray.engines=1"]
-    folders = in_one_and_two(words, tmp_path, *on_ray)
-    ours, theirs = (
-        [row["held_out_loss"] for row in rows_of(folder, "clone") if "held_out_loss" in row]
-        for folder in folders
-    )
-    assert theirs == pytest.approx(ours, rel=1e-4) and len(ours) == 2
-    assert [row["engines_lost"] for row in rows_of(folders[1])] == [0, 0]
+    ours, theirs = in_one_and_two(words, tmp_path, *on_ray)
+    for phase, key, tolerance in (("clone", "held_out_loss", 0.0), ("train", "loss", 1e-7)):
+        one, two = ([r[key] for r in rows_of(f, phase) if key in r] for f in (ours, theirs))
+        assert two == pytest.approx(one, rel=1e-4, abs=tolerance) and len(one) == 2
+    assert [row["engines_lost"] for row in rows_of(theirs)] == [0, 0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["Qwen2_5_VL", "Qwen3VL"])
-def test_two_processes_train_on_pictures_as_one_does(family: str, tmp_path: Path) -> None:
+def test_two_processes_train_on_pictures_as_one_does(family, tmp_path):
     model, texts = tmp_path / "model", save_text_model(tmp_path / "texts")
     make_vision_policy(family=family).save(model)
     words = [*flags(model, texts), "--budget.updates=2", "--eval.no-greedy"]
@@ -299,9 +288,7 @@ def test_two_processes_train_on_pictures_as_one_does(family: str, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_float32_copies_of_weights_in_bfloat16_are_sharded_and_saved_whole(
-    ranks: SimpleNamespace,
-) -> None:
+def test_float32_copies_of_weights_in_bfloat16_are_sharded_and_saved_whole(ranks):
     begin, alone, together, between, taken = ranks.halves
     assert len(begin) == len(together[1]["exact"])
     moved = [
@@ -320,7 +307,7 @@ def test_float32_copies_of_weights_in_bfloat16_are_sharded_and_saved_whole(
 
 
 @pytest.mark.slow
-def test_gradients_of_sharded_and_whole_weights_are_clipped_as_one(ranks: SimpleNamespace) -> None:
+def test_gradients_of_sharded_and_whole_weights_are_clipped_as_one(ranks):
     # Squares of -3 .. 6 sum to 105.
     norm = (105 * 1.09) ** 0.5
     assert [n for n, _ in ranks.clipped] == pytest.approx([norm] * 4)
@@ -355,7 +342,7 @@ finally:
 
 
 @pytest.mark.slow
-def test_rank_0_may_play_for_hours_but_not_go_without_a_word(tmp_path: Path) -> None:
+def test_rank_0_may_play_for_hours_but_not_go_without_a_word(tmp_path):
     script = tmp_path / "signs.py"
     script.write_text(SIGNS)
     done = torchrun(str(script), timeout=600)

@@ -7,57 +7,56 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import yaml
+from peft import AutoPeftModelForCausalLM
 from small_runs import TINY
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from creditrl.cli import run
-
-pytest.importorskip("torch")
-
 from creditrl.trainers.models.policy import Policy
 
-FEW = (
+TRAIN = (
+    *("train", "@quickstart", *TINY, "--clone.episodes=0", "--optim.lr=0.05"),
     *("--rollout.group-size=2", "--rollout.max-new-tokens=3", "--eval.levels=4", "--eval.every=1"),
     *("--eval.validation-levels=4", "--eval.no-greedy", "--budget.updates=2"),
-    *("--clone.episodes=0", "--optim.lr=0.05"),
 )
-
-
-def trained(folder: Path, *flags: str) -> Path:
-    assert run(["train", "@quickstart", *TINY, *FEW, f"--run.folder={folder}", *flags]) == 0
-    return folder
 
 
 @pytest.fixture(scope="module")
 def full_run(tmp_path_factory):
-    return trained(tmp_path_factory.mktemp("full") / "run")
+    folder = tmp_path_factory.mktemp("full") / "run"
+    assert run([*TRAIN, f"--run.folder={folder}"]) == 0
+    return folder
 
 
 @pytest.fixture(scope="module")
 def lora_run(tmp_path_factory):
     # With a KL the adapters of the clone are folded into the base, which so is the run's own.
-    return trained(tmp_path_factory.mktemp("lora") / "run", "--policy.lora.rank=2")
+    folder = tmp_path_factory.mktemp("lora") / "run"
+    assert run([*TRAIN, f"--run.folder={folder}", "--policy.lora.rank=2"]) == 0
+    return folder
 
 
-def logprobs(model, length=12):
+def logprobs(model):
     """Log-probabilities of every token after fixed ones, float64."""
-    import torch
-
-    ids = torch.arange(length).unsqueeze(0) % 20
+    ids = torch.arange(12).unsqueeze(0) % 20
     with torch.no_grad():
         return torch.log_softmax(model(input_ids=ids).logits.double(), -1)[0].numpy()
 
 
+def exported(run_folder: Path, to: Path, *flags: str) -> Path:
+    assert run(["export", "policy", str(run_folder), "--to", str(to), *flags]) == 0
+    return to
+
+
 def front_matter(folder: Path) -> dict:
-    yaml = pytest.importorskip("yaml")
     _, head, _ = (folder / "README.md").read_text("utf-8").split("---\n", 2)
     return yaml.safe_load(head)
 
 
 def test_a_full_policy_is_the_runs_own_and_transformers_loads_it(full_run, tmp_path, capsys):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    to = tmp_path / "policy"
-    assert run(["export", "policy", str(full_run), "--to", str(to)]) == 0
+    to = exported(full_run, tmp_path / "policy")
     assert "all weights" in capsys.readouterr().out
     theirs = AutoModelForCausalLM.from_pretrained(to)
     ours = Policy.load(full_run / "policy" / "last")
@@ -67,10 +66,7 @@ def test_a_full_policy_is_the_runs_own_and_transformers_loads_it(full_run, tmp_p
 
 
 def test_merged_adapters_give_equal_log_probabilities(lora_run, tmp_path):
-    from transformers import AutoModelForCausalLM
-
-    to = tmp_path / "merged"
-    assert run(["export", "policy", str(lora_run), "--to", str(to), "--merge"]) == 0
+    to = exported(lora_run, tmp_path / "merged", "--merge")
     assert not (to / "adapter_config.json").exists()
     merged = logprobs(AutoModelForCausalLM.from_pretrained(to))
     policy = Policy.load(lora_run / "policy" / "last")
@@ -81,10 +77,7 @@ def test_merged_adapters_give_equal_log_probabilities(lora_run, tmp_path):
 
 
 def test_adapters_alone_are_loaded_by_peft_on_the_base_beside_them(lora_run, tmp_path):
-    from peft import AutoPeftModelForCausalLM
-
-    to = tmp_path / "adapter"
-    assert run(["export", "policy", str(lora_run), "--to", str(to), "--adapter"]) == 0
+    to = exported(lora_run, tmp_path / "adapter", "--adapter")
     theirs = AutoPeftModelForCausalLM.from_pretrained(to)
     ours = Policy.load(lora_run / "policy" / "last")
     np.testing.assert_allclose(logprobs(theirs), logprobs(ours.model), atol=1e-6)
@@ -94,10 +87,8 @@ def test_adapters_alone_are_loaded_by_peft_on_the_base_beside_them(lora_run, tmp
 
 @pytest.mark.parametrize("way", ["full", "merge", "adapter"])
 def test_exports_are_evaluated_by_their_path(way, full_run, lora_run, tmp_path, capsys):
-    source = full_run if way == "full" else lora_run
-    to = tmp_path / "policy"
-    flags = [] if way == "full" else [f"--{way}"]
-    assert run(["export", "policy", str(source), "--to", str(to), *flags]) == 0
+    source, flags = (full_run, []) if way == "full" else (lora_run, [f"--{way}"])
+    to = exported(source, tmp_path / "policy", *flags)
     out = tmp_path / "eval.json"
     following = capsys.readouterr().out.splitlines()[-1].removeprefix("Next: creditrl ").split()
     assert following[:4] == ["eval", "VisualSokoban", "--agent", f"hf:{to}"]
@@ -117,9 +108,7 @@ def test_a_run_is_evaluated_by_its_folder_as_its_policy_was_trained(lora_run, tm
 
 
 def test_the_card_says_what_the_policy_is(full_run, tmp_path):
-    to = tmp_path / "policy"
-    flags = ["--to", str(to), "--which", "best"]
-    assert run(["export", "policy", str(full_run), *flags]) == 0
+    to = exported(full_run, tmp_path / "policy", "--which", "best")
     fields = front_matter(to)
     ours = fields["creditrl"]
     assert (ours["method"], ours["recipe"], ours["which"]) == ("gigpo", "@quickstart", "best")
@@ -139,20 +128,19 @@ def test_the_card_says_what_the_policy_is(full_run, tmp_path):
 
 
 def test_nothing_is_overwritten_without_the_flag(full_run, tmp_path, capsys):
-    to = tmp_path / "policy"
-    export = ["export", "policy", str(full_run), "--to", str(to)]
-    assert run(export) == 0
+    to = exported(full_run, tmp_path / "policy")
+    export = ["export", "policy", str(full_run), "--to"]
     (to / "README.md").write_text("mine")
-    assert run(export) == 2
+    assert run([*export, str(to)]) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert (to / "README.md").read_text() == "mine"
-    assert run([*export, "--overwrite"]) == 0
+    exported(full_run, to, "--overwrite")
     assert (to / "README.md").read_text() != "mine"
     # A folder of something else is not replaced at all.
     other = tmp_path / "other"
     other.mkdir()
     (other / "thesis.txt").write_text("mine")
-    assert run(["export", "policy", str(full_run), "--to", str(other), "--overwrite"]) == 2
+    assert run([*export, str(other), "--overwrite"]) == 2
     assert (other / "thesis.txt").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "policy"]
 

@@ -34,12 +34,14 @@ def test_learning_rates_by_hand():
     assert rates == pytest.approx([0.4, 0.3, 0.2, 0.0, 0.0])
 
 
+def make_policy(dtype: str = "float32") -> Policy:
+    small = SmallPolicyConfig(layers=1, hidden=16, heads=2, initializer_range=0.5)
+    return Policy.small(small, build_tokenizer(["a b c d"]), dtype=dtype)
+
+
 @pytest.fixture
 def policy() -> Policy:
-    return Policy.small(
-        SmallPolicyConfig(layers=1, hidden=16, heads=2, initializer_range=0.5),
-        build_tokenizer(["a b c d"]),
-    )
+    return make_policy()
 
 
 def episodes(policy: Policy) -> list[Trajectory]:
@@ -98,24 +100,15 @@ def test_a_minibatch_loss_takes_every_column_of_its_own_tokens(policy, loss, rng
 
 def test_a_constant_divisor_reaches_the_step(policy):
     rows, tokens = build_rows(episodes(policy)), token_table(episodes(policy))
-    every_M = np.arange(rows.num_tokens)
-    whole, part = (
-        optimizer(
-            policy,
-            PolicyLossConfig(ratio="none", aggregate="seq-mean-token-sum", length_divisor=divisor),
-        )._backward(rows, tokens, np.ones(rows.num_tokens, np.float32), every_M)["loss_policy"]
-        for divisor in (None, 8)
-    )
-    assert part == pytest.approx(whole / 8)
-
-
-def test_log_probabilities_are_those_of_the_samplers_temperature(policy):
-    rows = build_rows(episodes(policy))
-    step = optimizer(policy, PolicyLossConfig())
-    np.testing.assert_allclose(
-        step.logprobs(rows), policy.score(rows, temperature=0.7), rtol=1e-4, atol=1e-5
-    )
-    assert np.abs(step.logprobs(rows) - policy.score(rows)).max() > 0.05
+    every_M, ones_M = np.arange(rows.num_tokens), np.ones(rows.num_tokens, np.float32)
+    found = []
+    for divisor in (None, 8):
+        loss = PolicyLossConfig(
+            ratio="none", aggregate="seq-mean-token-sum", length_divisor=divisor
+        )
+        step = optimizer(policy, loss)
+        found.append(step._backward(rows, tokens, ones_M, every_M)["loss_policy"])
+    assert found[1] == pytest.approx(found[0] / 8)
 
 
 def test_an_update_moves_towards_what_had_the_advantage(policy):
@@ -123,6 +116,10 @@ def test_an_update_moves_towards_what_had_the_advantage(policy):
     tokens = token_table(episodes(policy))
     step = optimizer(policy, PolicyLossConfig(ratio="none"), epochs=3, minibatches=2)
     before = step.logprobs(rows)
+    # They are those of the sampler's temperature.
+    expected = policy.score(rows, temperature=0.7)
+    np.testing.assert_allclose(before, expected, rtol=1e-4, atol=1e-5)
+    assert np.abs(before - policy.score(rows)).max() > 0.05
     # Only episode 5 was better than expected: its turns 10 and 11.
     advantage_N = np.where(turns.episode_N == 5, 1.0, 0.0).astype(np.float32)
     credit = Credit("test", advantage_N=advantage_N)
@@ -173,11 +170,7 @@ def test_micro_batches_weigh_another_samplers_tokens_as_the_whole_does(policy, u
 
 def halved(rate: float, ranks: Ranks = ALONE, **options) -> tuple[Policy, PolicyOptimizer]:
     """Return a policy in bfloat16, and its optimizer."""
-    policy = Policy.small(
-        SmallPolicyConfig(layers=1, hidden=16, heads=2, initializer_range=0.5),
-        build_tokenizer(["a b c d"]),
-        dtype="bfloat16",
-    )
+    policy = make_policy("bfloat16")
     policy.ranks = ranks
     policy.shard()
     cfg = OptimConfig(lr=rate, token_budget=64, **options)
@@ -267,24 +260,23 @@ def test_gradients_are_scaled_only_where_they_are_clipped():
 
 def test_replies_that_were_cut_are_left_out_of_the_loss(policy):
     found = episodes(policy)
-    cut = [
-        dataclasses.replace(t, turns=(dataclasses.replace(t.turns[0], finished=False), t.turns[1]))
-        for t in found[:3]
-    ] + found[3:]
-    begin = {key: value.clone() for key, value in policy.model.state_dict().items()}
-    moved = {}
-    for name, masks in (("all", False), ("masked", True)):
-        for kind, advantage in (("one", 1.0), ("other", -5.0)):
+    for k in range(3):
+        first, last = found[k].turns
+        first = dataclasses.replace(first, finished=False)
+        found[k] = dataclasses.replace(found[k], turns=(first, last))
+    rows, turns = build_rows(found), turn_table(found)
+    begin, moved = copy.deepcopy(policy.model.state_dict()), {}
+    for masks in (False, True):
+        # What the three turns that were cut were worth must not matter.
+        for advantage in (1.0, -5.0):
             policy.model.load_state_dict(begin)
             step = optimizer(policy, PolicyLossConfig(), mask_truncated=masks)
-            rows, turns, tokens = build_rows(cut), turn_table(cut), token_table(cut)
-            tokens = dataclasses.replace(tokens, old_logprob_M=step.logprobs(rows))
-            # Of the three turns that were cut: what they were worth must not matter.
+            tokens = dataclasses.replace(token_table(found), old_logprob_M=step.logprobs(rows))
             advantage_N = np.where(turns.scores["cut_N"] > 0, advantage, 1.0).astype(np.float32)
             assert (advantage_N == advantage).sum() in (3, len(advantage_N))
             credit = Credit("test", advantage_N=advantage_N)
             step.update(rows, turns, tokens, credit, update=0, progress=0.0)
-            moved[name, kind] = weights_of(policy).clone()
-    assert torch.equal(moved["masked", "one"], moved["masked", "other"])
-    assert not torch.equal(moved["all", "one"], moved["all", "other"])
-    assert not torch.equal(moved["masked", "one"], moved["all", "one"])
+            moved[masks, advantage] = weights_of(policy).clone()
+    assert torch.equal(moved[True, 1.0], moved[True, -5.0])
+    assert not torch.equal(moved[False, 1.0], moved[False, -5.0])
+    assert not torch.equal(moved[True, 1.0], moved[False, 1.0])

@@ -49,8 +49,28 @@ def remembering(policy: Policy, request: pytest.FixtureRequest) -> list[Trajecto
     return play(make_agent(policy), request.param, recent_images=3, max_turns=4)
 
 
-def sampled(trajectories: list[Trajectory]) -> np.ndarray:
-    return np.array([p for t in trajectories for turn in t.turns for p in turn.logprobs])
+def assert_scored_as_sampled(policy: Policy, trajectories: list[Trajectory]) -> None:
+    """Compare log-probabilities of several pictures: the agent's, the trainer's, the model's."""
+    rows = build_rows(trajectories)
+    assert rows.image_R is not None and (rows.image_R >= 0).all()
+    assert {len(shown) for shown in rows.images} == {1, 2, 3}
+    # Prompts differ in length, and rows of a batch are padded.
+    assert len({len(turn.prompt_ids) for t in trajectories for turn in t.turns}) > 1
+    sampled = [p for t in trajectories for turn in t.turns for p in turn.logprobs]
+    np.testing.assert_allclose(policy.score(rows, token_budget=2**16), sampled, atol=1e-4)
+    # A first token by the model itself, given pictures as transformers takes them.
+    turn = max(trajectories, key=lambda t: len(t.turns)).turns[-1]
+    ids = torch.tensor([turn.prompt_ids])
+    made = policy.image_processor(images=list(turn.images), return_tensors="pt")
+    with torch.no_grad():
+        logits = policy.model(
+            input_ids=ids,
+            pixel_values=made["pixel_values"],
+            image_grid_thw=made["image_grid_thw"],
+            mm_token_type_ids=(ids == policy.pictures.image_id).int(),
+        ).logits[0, -1]
+    own = float(torch.log_softmax(logits.float(), -1)[turn.reply_ids[0]])
+    assert own == pytest.approx(turn.logprobs[0], abs=1e-4)
 
 
 def test_what_is_said_depends_on_the_picture(policy, episodes):
@@ -72,20 +92,6 @@ def test_prompt_ids_hold_one_token_per_feature_and_the_words_are_kept_beside(pol
     assert turn.observation not in policy.tokenizer.decode(list(turn.prompt_ids))
 
 
-def model_logprob(policy: Policy, turn: Any, images: Any) -> float:
-    """Return what the model, given pictures as transformers takes them, makes of a first token."""
-    ids = torch.tensor([turn.prompt_ids])
-    made = policy.image_processor(images=list(images), return_tensors="pt")
-    with torch.no_grad():
-        logits = policy.model(
-            input_ids=ids,
-            pixel_values=made["pixel_values"],
-            image_grid_thw=made["image_grid_thw"],
-            mm_token_type_ids=(ids == policy.pictures.image_id).int(),
-        ).logits[0, -1]
-    return float(torch.log_softmax(logits.float(), -1)[turn.reply_ids[0]])
-
-
 def test_equal_words_under_other_pictures_are_other_rows(episodes):
     first, second = episodes[0].turns[0], episodes[-1].turns[0]
     assert (first.image != second.image).any()
@@ -93,9 +99,8 @@ def test_equal_words_under_other_pictures_are_other_rows(episodes):
     longer = replace(alike, reply_ids=first.reply_ids * 2)
     again = replace(first, image=first.image.copy())
 
-    def rows(*turns: Any, merge_equal: bool = True) -> Any:
-        told = [replace(episodes[0], turns=(turn,)) for turn in turns]
-        return build_rows(told, merge_equal=merge_equal)
+    def rows(*turns: Any) -> Any:
+        return build_rows([replace(episodes[0], turns=(turn,)) for turn in turns])
 
     assert len(rows(first, again)) == 1  # equal in words and picture
     assert len(rows(first, alike)) == 2
@@ -103,9 +108,8 @@ def test_equal_words_under_other_pictures_are_other_rows(episodes):
     kept = rows(first, alike).select_episodes(np.array([1]))
     assert (kept.images[kept.image_R[0]] == second.image).all()
     (batch,) = micro_batches(rows(first, alike), 4096)
-    assert sorted(image.sum() for (image,) in batch.images) == sorted(
-        [first.image.sum(), second.image.sum()]
-    )
+    shown, expected = [image for (image,) in batch.images], [first.image, second.image]
+    assert sorted(image.sum() for image in shown) == sorted(image.sum() for image in expected)
 
 
 def test_the_gradient_reaches_the_eyes(policy, episodes):
@@ -137,7 +141,6 @@ def test_pictures_that_are_gone_or_cannot_be_seen_are_missed(policy, episodes):
 
 
 def test_a_prompt_shows_the_pictures_of_the_last_turns_in_their_order(policy, remembering):
-    (image_id,) = {policy.pictures.image_id}
     longest = max(remembering, key=lambda t: len(t.turns))
     assert [len(turn.images) for turn in longest.turns] == [1, 2, 3, 3]
     for t in remembering:
@@ -145,22 +148,11 @@ def test_a_prompt_shows_the_pictures_of_the_last_turns_in_their_order(policy, re
         for k, turn in enumerate(t.turns):
             expected = shown[max(0, k - 2) : k + 1]
             assert all(a is b for a, b in zip(turn.images, expected, strict=True))
-            assert turn.prompt_ids.count(image_id) == 9 * len(expected)
+            assert turn.prompt_ids.count(policy.pictures.image_id) == 9 * len(expected)
 
 
 def test_several_pictures_are_scored_as_they_were_sampled(policy, remembering):
-    rows = build_rows(remembering)
-    assert rows.image_R is not None and (rows.image_R >= 0).all()
-    assert {len(shown) for shown in rows.images} == {1, 2, 3}
-    # Prompts differ in length, and rows of a batch are padded.
-    assert len({len(turn.prompt_ids) for t in remembering for turn in t.turns}) > 1
-    found = policy.score(rows, token_budget=2**16)
-    np.testing.assert_allclose(found, sampled(remembering), atol=1e-4)
-
-
-def test_the_model_itself_makes_the_same_logits_of_several_pictures(policy, remembering):
-    turn = max(remembering, key=lambda t: len(t.turns)).turns[-1]
-    assert model_logprob(policy, turn, turn.images) == pytest.approx(turn.logprobs[0], abs=1e-4)
+    assert_scored_as_sampled(policy, remembering)
 
 
 def test_pictures_in_another_order_are_another_prompt(policy, remembering):
@@ -174,33 +166,28 @@ def test_pictures_in_another_order_are_another_prompt(policy, remembering):
     assert np.abs(one - other).max() > 1e-3
 
 
+TWO_PLACES = f"push {IMAGE_PLACEHOLDER} up {IMAGE_PLACEHOLDER}"
+
+
 def test_prompts_whose_earlier_pictures_differ_are_sampled_apart(policy, remembering):
-    turn = max(remembering, key=lambda t: len(t.turns)).turns[1]
-    text = f"push {IMAGE_PLACEHOLDER} up {IMAGE_PLACEHOLDER}"
+    image = remembering[0].turns[0].image
     prompts = [
-        Prompt(text, image=turn.image, earlier_images=(earlier,))
-        for earlier in (turn.image, 255 - turn.image, turn.image)
+        Prompt(TWO_PLACES, image=image, earlier_images=(earlier,))
+        for earlier in (image, 255 - image, image)
     ]
-    agent = make_agent(policy, greedy=True)
-    same, other, again = agent.act(prompts)
+    same, other, again = make_agent(policy, greedy=True).act(prompts)
     assert same.logprobs == again.logprobs and same.logprobs != other.logprobs
     assert len(same.earlier_images) == 1
 
 
-def test_the_room_for_a_reply_counts_the_pictures(policy):
+def test_the_room_for_a_reply_counts_the_pictures_and_each_has_its_place(policy):
     agent = make_agent(policy)
     image = np.zeros((96, 96, 3), dtype=np.uint8)
-    text = f"push {IMAGE_PLACEHOLDER} up {IMAGE_PLACEHOLDER}"
-    prompt = Prompt(text, image=image, earlier_images=(image,))
+    prompt = Prompt(TWO_PLACES, image=image, earlier_images=(image,))
     [reply] = agent.act([prompt])
     assert agent.room(prompt) == 2048 - len(reply.prompt_ids)
-
-
-def test_places_without_pictures_are_refused(policy):
-    image = np.zeros((96, 96, 3), dtype=np.uint8)
-    text = f"push {IMAGE_PLACEHOLDER} up {IMAGE_PLACEHOLDER}"
     with pytest.raises(ConfigError, match="2 places for 1 pictures"):
-        make_agent(policy).act([Prompt(text, image=image)])
+        agent.act([Prompt(TWO_PLACES, image=image)])
 
 
 def test_each_picture_of_a_prompt_is_one_place_for_vllm():
@@ -217,8 +204,7 @@ def test_istar_trains_on_pictures_beside_a_model_of_words_and_resumes(policy, tm
     train = [*flags(model, words), "--rollout.recent-images=2"]
     assert run([*train, f"--run.folder={whole}", "--budget.updates=2"]) == 0
     assert run([*train, f"--run.folder={cut}", "--budget.updates=1"]) == 0
-    again = ["train", f"--run.folder={cut}", "--run.resume", "--budget.updates=2"]
-    assert run(again) == 0
+    assert run(["train", f"--run.folder={cut}", "--run.resume", "--budget.updates=2"]) == 0
 
     expected, found = rows_of(whole), rows_of(cut)
     assert [row["update"] for row in found] == [1, 2]
@@ -229,32 +215,21 @@ def test_istar_trains_on_pictures_beside_a_model_of_words_and_resumes(policy, tm
     assert Prompting.read(whole / "policy" / "last").recent_images == 2
     loaded = Policy.load(whole / "policy" / "last", device="cpu")
     assert loaded.pictures is not None
-    moved = loaded.model.state_dict()
-    assert any(
-        (moved[name] != value).any()
-        for name, value in policy.model.state_dict().items()
-        if "visual" in name
-    )
+    moved, begun = loaded.model.state_dict(), policy.model.state_dict()
+    assert any((moved[name] != begun[name]).any() for name in begun if "visual" in name)
 
 
-def test_a_text_model_is_refused_when_it_is_loaded(tmp_path, capsys):
+def test_models_and_settings_that_do_not_fit_pictures_are_refused(tmp_path, capsys):
     words = save_text_model(tmp_path / "words")
     train = [*flags(words, words), f"--run.folder={tmp_path / 'run'}", "--budget.updates=1"]
     assert run(train) == 2
     assert "reads text" in capsys.readouterr().err
-
-
-def test_a_run_that_shows_no_pictures_cannot_show_several(tmp_path, capsys):
-    more = ["--rollout.recent-images=3", f"--run.folder={tmp_path / 'run'}"]
-    assert run(["train", "@quickstart", *more]) == 2
-    assert "recent_images is 3, and the policy is shown no pictures" in " ".join(
-        capsys.readouterr().err.split()
-    )
+    several = ["--rollout.recent-images=3", f"--run.folder={tmp_path / 'other'}"]
+    assert run(["train", "@quickstart", *several]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "recent_images is 3, and the policy is shown no pictures" in said
 
 
 def test_qwen3_vl_scores_several_pictures_as_it_sampled_them():
     policy = make_vision_policy(family="Qwen3VL")
-    trajectories = play(make_agent(policy), recent_images=3, max_turns=4)
-    found = policy.score(build_rows(trajectories), token_budget=4096)
-    np.testing.assert_allclose(found, sampled(trajectories), atol=1e-4)
-    test_the_model_itself_makes_the_same_logits_of_several_pictures(policy, trajectories)
+    assert_scored_as_sampled(policy, play(make_agent(policy), recent_images=3, max_turns=4))

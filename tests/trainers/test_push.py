@@ -6,17 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from fake_hub import FakeHub
 from small_runs import TINY
 
 from creditrl.cli import run
 from creditrl.errors import ConfigError, CreditRLError
 from creditrl.trainers.after.push import push_policy
 
-FEW = (
-    *(*TINY, "--rollout.group-size=2", "--eval.levels=4", "--eval.no-greedy"),
-    *("--budget.updates=1", "--clone.episodes=0"),
-)
+FEW = ("--rollout.group-size=2", "--eval.levels=4", "--eval.no-greedy", "--budget.updates=1")
 
 
 @pytest.fixture
@@ -30,38 +26,32 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "run"
-    assert run(["train", "@quickstart", *FEW, f"--run.folder={path}"]) == 0
+    words = ["train", "@quickstart", *TINY, *FEW, "--clone.episodes=0", f"--run.folder={path}"]
+    assert run(words) == 0
     return path
 
 
-def test_the_exported_folder_is_what_the_hub_gets(
-    trained: Path, hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_exported_folder_is_what_the_hub_gets(trained, hub, tmp_path, capsys):
     to = tmp_path / "policy"
     assert run(["export", "policy", str(trained), "--to", str(to), "--push", "me/policy"]) == 0
     assert f"Pushed to {hub.url}/me/policy" in capsys.readouterr().out
     assert hub.private == {"me/policy": True} and hub.tokens == {"Bearer hf_of_the_test"}
     assert hub.files == {p.name: p.read_bytes() for p in to.iterdir()}
     assert b"creditrl" in hub.files["README.md"]
+    # A folder of one's own is not needed.
+    hub.files.clear()
+    assert run(["export", "policy", str(trained), "--push", "other", "--public"]) == 0
+    assert "--agent hf:other" in capsys.readouterr().out
+    assert hub.private["me/other"] is False and "model.safetensors" in hub.files
 
 
-def test_a_folder_of_ones_own_is_not_needed(
-    trained: Path, hub: FakeHub, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["export", "policy", str(trained), "--push", "policy", "--public"]) == 0
-    assert "--agent hf:policy" in capsys.readouterr().out
-    assert hub.private == {"me/policy": False} and "model.safetensors" in hub.files
-
-
-def test_no_place_of_this_machine_is_uploaded(
-    trained: Path, hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_place_of_this_machine_is_uploaded(trained, hub, tmp_path):
     base, recipe, again = tmp_path / "base model", tmp_path / "mine.toml", tmp_path / "again"
     assert run(["export", "policy", str(trained), "--to", str(base)]) == 0
     recipe.write_text('base = "quickstart"\n')
-    tiny = [word for word in FEW if not word.startswith("--policy")]
-    flags = [*tiny, f"--policy.model={base}", "--run.folder", str(again)]
-    assert run(["train", f"@{recipe}", *flags]) == 0
+    tiny = [word for word in TINY if not word.startswith("--policy")]
+    flags = [*tiny, *FEW, "--clone.episodes=0", f"--policy.model={base}"]
+    assert run(["train", f"@{recipe}", *flags, "--run.folder", str(again)]) == 0
     assert run(["export", "policy", str(again), "--push", "me/policy"]) == 0
     assert [name for name, data in hub.files.items() if str(tmp_path).encode() in data] == []
     card = hub.files["README.md"].decode()
@@ -69,7 +59,7 @@ def test_no_place_of_this_machine_is_uploaded(
     assert "'--policy.model=base model'" in card and "\nbase_model:" not in card
 
 
-def test_a_public_repository_is_written_only_when_that_is_said(hub: FakeHub, folder: Path) -> None:
+def test_a_public_repository_is_written_only_when_that_is_said(hub, folder):
     hub.private["me/policy"] = False
     with pytest.raises(ConfigError, match="public; nothing was uploaded"):
         push_policy(folder, "me/policy")
@@ -79,26 +69,20 @@ def test_a_public_repository_is_written_only_when_that_is_said(hub: FakeHub, fol
 
 
 @pytest.mark.parametrize("base", ["/models/mine", "../mine", "org/a/b"])
-def test_an_adapter_of_a_base_on_this_machine_is_not_pushed(
-    hub: FakeHub, folder: Path, base: str
-) -> None:
+def test_an_adapter_of_a_base_on_this_machine_is_not_pushed(hub, folder, base):
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
     with pytest.raises(ConfigError, match="without --adapter"):
         push_policy(folder, "me/policy")
     assert hub.private == {}
 
 
-@pytest.mark.parametrize("gone", [False, True])
-def test_a_hub_that_refuses_or_is_not_there_is_said_in_a_line(
-    hub: FakeHub, folder: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
-) -> None:
+def test_a_hub_that_refuses_or_is_not_there_is_said_in_a_line(hub, folder, monkeypatch):
     hub.refuses = True
-    if gone:
+    for said in ("You may not write here", "could not be pushed"):
+        with pytest.raises(CreditRLError, match=said) as caught:
+            push_policy(folder, "me/policy")
+        assert "\n" not in str(caught.value)
         monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    said = "could not be pushed" if gone else "You may not write here"
-    with pytest.raises(CreditRLError, match=said) as caught:
-        push_policy(folder, "me/policy")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -111,13 +95,8 @@ def test_a_hub_that_refuses_or_is_not_there_is_said_in_a_line(
     ],
 )
 def test_a_bad_push_is_one_line_before_anything_is_written(
-    flags: list[str],
-    said: str,
-    trained: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    flags, said, trained, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     capsys.readouterr()
@@ -126,9 +105,7 @@ def test_a_bad_push_is_one_line_before_anything_is_written(
     assert said in line and list(tmp_path.iterdir()) == []
 
 
-def test_without_the_package_the_command_that_brings_it_is_named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_the_command_that_brings_it_is_named(folder, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match="pip install huggingface_hub"):
         push_policy(folder, "me/policy")

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, patch
@@ -21,12 +20,13 @@ import pytest
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 import ray as ray_module
+import small_runs
 import torch
-from small_runs import make_policy, make_venv
+from programs import by_python
+from small_runs import make_agent, make_method, make_policy, make_venv
 from small_vision import make_vision_policy, play
 
 from creditrl.agents.prompts import get_form
-from creditrl.agents.transformers import TransformersAgent
 from creditrl.envs.ray_pool import RayPool
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.envs.words import IMAGE_PLACEHOLDER
@@ -36,15 +36,12 @@ from creditrl.trainers.collect.ahead import AheadCollector
 from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.trainers.collect.watched import WatchedAgent
 from creditrl.trainers.config import (
-    BudgetConfig,
-    OptimConfig,
     PolicyConfig,
     RolloutConfig,
     TrainConfig,
 )
 from creditrl.trainers.decode.sampler import TransformersSampler
 from creditrl.trainers.loop import Trainer
-from creditrl.trainers.methods import method_info
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.parallel import ray_engines
@@ -98,31 +95,24 @@ def node(cluster: Any) -> Iterator[Any]:
         cluster.remove_node(added)
 
 
-def make_engines(
-    policy: Policy, lora: LoRAConfig | None = None, engines: int = 2
-) -> TransformersEngines:
+def make_engines(policy: Policy, engines: int = 2, **described: Any) -> TransformersEngines:
+    """Return engines of a policy: a small one, or as it is described."""
     config = TrainConfig(
-        policy=PolicyConfig(small=SHAPE, lora=lora),
+        policy=PolicyConfig(**(described or {"small": SHAPE})),
         rollout=RolloutConfig(ray=RayConfig("auto", engines=engines)),
     )
     return TransformersEngines(config, policy)
 
 
 def make_trainer(policy: Policy, venv: TextVectorEnv, agent: Any, retries: int = 0) -> Trainer:
-    info = method_info("gigpo")
-    method = info.method(info.config())
+    method, form = make_method("gigpo"), get_form("plain")
     collector = RolloutCollector(
-        venv, agent, get_form("plain"), seed=0, hash_states=method.hash_states, retries=retries
+        venv, agent, form, seed=0, hash_states=method.hash_states, retries=retries
     )
-    return Trainer(
-        policy,
-        method,
-        collector,
-        RolloutConfig(groups=COPIES // GROUP, group_size=GROUP, reward_scale=0.1),
-        OptimConfig(lr=1e-3, minibatches=2),
-        BudgetConfig(updates=4),
-        seed=0,
-        after_weights=agent.weights_changed,
+    rollout = {"groups": COPIES // GROUP, "group_size": GROUP, "reward_scale": 0.1}
+    optim = {"lr": 1e-3, "minibatches": 2}
+    return small_runs.make_trainer(
+        policy, method, collector, rollout, optim, after_weights=agent.weights_changed
     )
 
 
@@ -133,49 +123,43 @@ def played(trajectories: Sequence[Trajectory]) -> list[Any]:
     ]
 
 
-def test_shards_and_engines_play_what_one_process_plays(node: Any) -> None:
+def assert_equal_updates(here: Trainer, there: Trainer) -> dict[str, float]:
+    ours, theirs = here.update(), there.update()
+    assert played(ours[1]) == played(theirs[1])
+    assert theirs[0]["loss"] == pytest.approx(ours[0]["loss"], rel=1e-4, abs=1e-7)
+    return theirs[0]
+
+
+def test_shards_and_engines_play_what_one_process_plays(node):
     policies = [make_policy(), make_policy()]
     venvs = [make_venv(COPIES, GROUP), make_venv(COPIES, GROUP, workers=2, worker_context="ray")]
     engines = make_engines(policies[1])
-    agents = [
-        TransformersAgent(policies[0].model, policies[0].tokenizer, max_new_tokens=2),
-        RayAgent(policies[1], engines, max_new_tokens=2),
-    ]
-    assert len(set(venvs[1].copies.nodes)) == 2  # type: ignore[union-attr]
-    here, there = (
-        make_trainer(policy, venv, agent)
-        for policy, venv, agent in zip(policies, venvs, agents, strict=True)
-    )
+    agents = make_agent(policies[0], 2), RayAgent(policies[1], engines, max_new_tokens=2)
+    assert len(set(venvs[1].copies.nodes)) == 2
+    trainers = map(make_trainer, policies, venvs, agents)
+    here, there = trainers
     for _ in range(2):  # the second with weights that were handed over
-        ours, theirs = here.update(), there.update()
-        assert played(ours[1]) == played(theirs[1])
-        assert theirs[0]["workers_lost"] == theirs[0]["engines_lost"] == 0
-        assert theirs[0]["loss"] == pytest.approx(ours[0]["loss"], rel=1e-4, abs=1e-7)
+        found = assert_equal_updates(here, there)
+        assert found["workers_lost"] == found["engines_lost"] == 0
     engines.close()
     venvs[1].close()
 
 
-def test_engines_sample_ahead_what_a_copy_in_this_process_does(cluster: Any) -> None:
-    policies = [make_policy(), make_policy()]
+def test_engines_sample_ahead_what_a_copy_in_this_process_does(cluster):
     shape = PolicyConfig(small=SHAPE)
-    sampling = {"temperature": 1.0, "max_new_tokens": 2, "seed": 0}
-    rays = RaySampler(
-        TrainConfig(policy=shape, rollout=RolloutConfig(ray=RayConfig("auto", engines=2), ahead=1))
-    )
-    samplers = [TransformersSampler(TrainConfig(policy=shape)), rays]
+    on_ray = RolloutConfig(ray=RayConfig("auto", engines=2), ahead=1)
+    rays = RaySampler(TrainConfig(policy=shape, rollout=on_ray))
     trainers = []
-    for policy, sampler in zip(policies, samplers, strict=True):
-        agent, held = sampler.held(policy, **sampling)
+    for sampler in (TransformersSampler(TrainConfig(policy=shape)), rays):
+        policy = make_policy()
+        agent, held = sampler.held(policy, temperature=1.0, max_new_tokens=2, seed=0)
         watched = WatchedAgent(agent, Stopwatch())
         made = make_trainer(policy, make_venv(COPIES, GROUP), watched)
         made.collector = AheadCollector(made.collector, watched, held, watch=made.watch)
         made.after_weights = lambda: None
         trainers.append(made)
     for update in range(3):
-        ours, theirs = (made.update() for made in trainers)
-        assert played(ours[1]) == played(theirs[1])
-        assert theirs[0]["staleness"] == min(update, 1)
-        assert theirs[0]["loss"] == pytest.approx(ours[0]["loss"], rel=1e-4, abs=1e-7)
+        assert assert_equal_updates(*trainers)["staleness"] == min(update, 1)
     for made in trainers:
         made.collector.close()
     rays.close()
@@ -199,46 +183,28 @@ def die_at_turn_3(agent: Any, cluster: Any, node: Any, pool: Any, lost: int) -> 
     agent.answer = answer_or_die
 
 
-def test_a_node_that_dies_while_episodes_run_costs_them_and_not_the_run(
-    cluster: Any, node: Any
-) -> None:
+def test_episodes_of_a_node_that_dies_are_played_again_on_the_one_that_is_left(cluster, node):
     policy = make_policy()
     venv = make_venv(COPIES, GROUP, workers=2, worker_context="ray")
     pool: Any = venv.copies
     engines = make_engines(policy)
     agent = RayAgent(policy, engines, max_new_tokens=1)
-    trainer = make_trainer(policy, venv, agent)
-    lost = pool.nodes.index(node.node_id)
-    die_at_turn_3(agent, cluster, node, pool, lost)
+    trainer = make_trainer(policy, venv, agent, retries=1)
+    die_at_turn_3(agent, cluster, node, pool, pool.nodes.index(node.node_id))
     metrics, trajectories = trainer.update()
-    assert metrics["workers_lost"] == 1
-    assert metrics["groups_dropped"] == 2
-    # Blocks of two groups: those of the shard that is left.
-    assert {t.group for t in trajectories} == ({2, 3} if lost == 0 else {0, 1})
-    assert np.isfinite(metrics["loss"])
+    assert metrics["workers_lost"] >= 1 and metrics["groups_dropped"] == 0
+    assert len(trajectories) == COPIES and np.isfinite(metrics["loss"])
     # The engine that went with it cost nothing: the other one gave its replies.
     assert metrics["engines_lost"] == agent.engines_lost <= 1
-    # And the run goes on, with all groups.
     again, trajectories = trainer.update()
-    assert again["groups_dropped"] == 0
-    assert len(trajectories) == COPIES
+    assert again["groups_dropped"] == 0 and len(trajectories) == COPIES
     engines.close()
     venv.close()
 
 
-def test_episodes_of_a_node_that_dies_are_played_again(cluster: Any, node: Any) -> None:
-    policy = make_policy()
-    venv = make_venv(COPIES, GROUP, workers=2, worker_context="ray")
-    agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=1)
-    trainer = make_trainer(policy, venv, agent, retries=1)
-    pool: Any = venv.copies
-    die_at_turn_3(agent, cluster, node, pool, pool.nodes.index(node.node_id))
-    metrics, trajectories = trainer.update()
-    # Again from their start, on the node that is left.
-    assert metrics["workers_lost"] >= 1
-    assert metrics["groups_dropped"] == 0
-    assert len(trajectories) == COPIES
-    venv.close()
+def move(policy: Policy, by: float) -> None:
+    for parameter in policy.trainable_parameters():
+        parameter.data += by
 
 
 def are_missed(engines: Any, policy: Policy, why: str) -> None:
@@ -249,21 +215,18 @@ def are_missed(engines: Any, policy: Policy, why: str) -> None:
             engines.load(policy)
 
 
-def test_engines_get_new_adapters_and_ones_that_do_not_are_found_out(cluster: Any) -> None:
+def test_engines_get_new_adapters_and_ones_that_do_not_are_found_out(cluster):
     lora = LoRAConfig(rank=2)
     policy = make_policy(lora=lora)
-    engines = make_engines(policy, lora)
-    assert engines.load(policy) < 1e-5
-    for parameter in policy.trainable_parameters():
-        parameter.data += 0.2
-    assert engines.load(policy) < 1e-5
-    for parameter in policy.trainable_parameters():
-        parameter.data -= 0.1
+    engines = make_engines(policy, small=SHAPE, lora=lora)
+    for step in (0.0, 0.2):
+        move(policy, step)
+        assert engines.load(policy) < 1e-5
+    move(policy, -0.1)
     are_missed(engines, policy, r"engine \d .* does not compute with the weights")
     # So small a step that old numbers are as good as new ones: they are the very same.
     assert engines.load(policy) < 1e-5
-    for parameter in policy.trainable_parameters():
-        parameter.data += 2e-3
+    move(policy, 2e-3)
     are_missed(engines, policy, "old weights|does not compute with the weights")
     engines.close()
 
@@ -282,9 +245,7 @@ def ask(agent: Any) -> list[tuple[int, ...]]:
     return [reply.token_ids for reply in agent.act(prompts)]
 
 
-def test_an_engine_in_the_place_of_another_is_probed_before_its_replies_count(
-    cluster: Any,
-) -> None:
+def test_an_engine_in_the_place_of_another_is_probed_before_its_replies_count(cluster):
     policy = make_policy()
     engines = make_engines(policy, engines=1)
     agent = RayAgent(policy, engines, max_new_tokens=2)
@@ -292,8 +253,12 @@ def test_an_engine_in_the_place_of_another_is_probed_before_its_replies_count(
     lose(engines)
     agent.reseed(0)
     assert ask(agent) == said
+    lose(engines)
+    move(policy, 0.2)
+    # All of them have gone: one that is begun in their place is waited for, and probed.
+    assert engines.load(policy) < 1e-5
     [place] = engines._places
-    assert engines.lost == 1
+    assert engines.lost == 2 and not place.pending
     assert place.probe is not None and place.probe._last is not None
     # One that begins with other weights than those of now.
     other = make_policy(seed=1).state_dict()
@@ -311,41 +276,11 @@ def test_an_engine_in_the_place_of_another_is_probed_before_its_replies_count(
     engines.close()
 
 
-def test_engines_that_see_are_shown_a_picture(cluster: Any, tmp_path: Path) -> None:
-    made = make_vision_policy()
-    made.save(tmp_path / "policy")
-    config = TrainConfig(
-        policy=PolicyConfig(model=str(tmp_path / "policy"), dtype="float32"),
-        rollout=RolloutConfig(ray=RayConfig("auto", engines=1)),
-    )
-    engines = TransformersEngines(config, made)
-    assert engines.load(made) < 1e-5
-    # Old eyes: a probe without a picture would find nothing.
-    with torch.no_grad():
-        for name, value in made.model.named_parameters():
-            if "visual" in name:
-                value.mul_(1.5)
-    are_missed(engines, made, "engine 0")
-    assert engines.load(made) < 1e-5
-    engines.close()
-
-
-def test_engines_that_see_say_of_several_pictures_what_one_process_says(
-    cluster: Any, tmp_path: Path
-) -> None:
+def test_engines_that_see_say_of_several_pictures_what_one_process_says(cluster, tmp_path):
     policy = make_vision_policy()
     policy.save(tmp_path / "policy")
-    config = TrainConfig(
-        policy=PolicyConfig(model=str(tmp_path / "policy"), dtype="float32"),
-        rollout=RolloutConfig(ray=RayConfig("auto", engines=1)),
-    )
-    engines = TransformersEngines(config, policy)
-    here = TransformersAgent(
-        policy.model,
-        policy.tokenizer,
-        max_new_tokens=2,
-        image_processor=policy.image_processor,
-    )
+    engines = make_engines(policy, 1, model=str(tmp_path / "policy"), dtype="float32")
+    here = make_agent(policy, 2, image_processor=policy.image_processor)
     there = RayAgent(policy, engines, max_new_tokens=2)
     ours, theirs = (play(agent, recent_images=2, max_turns=3) for agent in (here, there))
     assert played(ours) == played(theirs)
@@ -359,27 +294,18 @@ def test_engines_that_see_say_of_several_pictures_what_one_process_says(
     image = theirs[0].turns[0].image
     prompt = Prompt(2 * IMAGE_PLACEHOLDER, image=image, earlier_images=(image,))
     assert there.room(prompt) == here.room(prompt)
+    # Old eyes: a probe without a picture would find nothing.
+    assert engines.load(policy) < 1e-5
+    with torch.no_grad():
+        for name, value in policy.model.named_parameters():
+            if "visual" in name:
+                value.mul_(1.5)
+    are_missed(engines, policy, "engine 0")
+    assert engines.load(policy) < 1e-5
     engines.close()
 
 
-def test_new_weights_come_to_engines_that_were_lost_before(cluster: Any) -> None:
-    policy = make_policy()
-    engines = make_engines(policy, engines=1)
-    assert engines.load(policy) < 1e-5
-    lose(engines)
-    for parameter in policy.trainable_parameters():
-        parameter.data += 0.2
-    # All of them have gone: one that is begun in their place is waited for, and probed.
-    assert engines.load(policy) < 1e-5
-    [place] = engines._places
-    assert engines.lost == 1 and not place.pending
-    assert place.probe is not None and place.probe._last is not None
-    engines.close()
-
-
-def test_no_engine_that_lasts_ends_the_run_and_says_why(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_engine_that_lasts_ends_the_run_and_says_why(cluster, monkeypatch):
     class Dying:
         def __init__(self, *settings: Any) -> None:
             pass
@@ -395,19 +321,16 @@ def test_no_engine_that_lasts_ends_the_run_and_says_why(
             raise ConfigError("no such model here")
 
     policy = make_policy()
-    monkeypatch.setattr(ray_engines, "_PolicyEngine", Dying)
-    engines = make_engines(policy, engines=1)
-    with pytest.raises(EngineError, match="4 engines .* have gone, and none .* lasted"):
-        engines.load(policy)
-    monkeypatch.setattr(ray_engines, "_PolicyEngine", Broken)
-    engines = make_engines(policy, engines=1)
-    with pytest.raises(EngineError, match="Engine 0 could not be made: .*no such model here"):
-        engines.load(policy)
+    for kind, said in (
+        (Dying, "4 engines .* have gone, and none .* lasted"),
+        (Broken, "Engine 0 could not be made: .*no such model here"),
+    ):
+        monkeypatch.setattr(ray_engines, "_PolicyEngine", kind)
+        with pytest.raises(EngineError, match=said):
+            make_engines(policy, engines=1).load(policy)
 
 
-def test_an_engine_that_the_cluster_has_no_room_for_is_not_waited_for(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_that_the_cluster_has_no_room_for_is_not_waited_for(cluster, monkeypatch):
     policy = make_policy()
     engines = make_engines(policy)
     agent = RayAgent(policy, engines, max_new_tokens=2)
@@ -421,12 +344,10 @@ def test_an_engine_that_the_cluster_has_no_room_for_is_not_waited_for(
 
     monkeypatch.setattr(engines.ray, "remote", without_room)
     lose(engines)
-    agent.reseed(0)
-    assert ask(agent) == said
-    for _ in range(3):
-        agent.weights_changed()
+    for _ in range(4):
         agent.reseed(0)
         assert ask(agent) == said
+        agent.weights_changed()
     # Nor are weights kept for it.
     assert engines.lost == 1 and len(engines._places[0].pending) == 1
     engines.close()
@@ -447,9 +368,7 @@ class KilledForMemory:
         pass
 
 
-def test_an_actor_that_was_ended_for_its_memory_is_lost_as_others_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_actor_that_was_ended_for_its_memory_is_lost_as_others_are(monkeypatch):
     pool = object.__new__(RayPool)
     pool._ray, pool._futures = KilledForMemory(), {0: object()}
     with pytest.raises(EOFError):  # the pool's sign of a shard that has gone
@@ -466,10 +385,12 @@ def test_an_actor_that_was_ended_for_its_memory_is_lost_as_others_are(
     assert engines.lost == 4 and not engines._places
 
 
-def test_a_cluster_without_room_is_refused(cluster: Any) -> None:
+def test_a_cluster_without_room_or_without_anything_to_place_is_refused(cluster):
     config = replace(TrainConfig(), rollout=RolloutConfig(ray=RayConfig("auto", shards=99)))
     with pytest.raises(ConfigError, match="4 CPUs, and 99 shards .* need 99"):
         connect(config)
+    with pytest.raises(ConfigError, match="neither rollout.ray.shards nor .engines"):
+        RayConfig("auto", shards=0)
 
 
 @pytest.mark.parametrize(
@@ -483,22 +404,21 @@ def test_a_cluster_without_room_is_refused(cluster: Any) -> None:
     ],
 )
 def test_engines_on_this_machine_leave_the_policys_gpu_alone(
-    monkeypatch: pytest.MonkeyPatch, gpus: float, engines: int, device: str, visible: str
-) -> None:
+    monkeypatch, gpus, engines, device, visible
+):
     seen: dict[str, Any] = {}
 
     def init(**options: Any) -> None:
         seen.update(options, visible=os.environ["CUDA_VISIBLE_DEVICES"])
 
+    def resources() -> dict[str, Any]:
+        return {"CPU": seen["num_cpus"], "GPU": seen["num_gpus"]}
+
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4,5")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr(ray_module, "is_initialized", lambda: False)
     monkeypatch.setattr(ray_module, "init", init)
-    monkeypatch.setattr(
-        ray_module,
-        "cluster_resources",
-        lambda: {"CPU": seen["num_cpus"], "GPU": seen["num_gpus"]},
-    )
+    monkeypatch.setattr(ray_module, "cluster_resources", resources)
     config = TrainConfig(
         policy=PolicyConfig(device=device),
         rollout=RolloutConfig(ray=RayConfig("local", shards=1, engines=engines, gpus=gpus)),
@@ -510,15 +430,7 @@ def test_engines_on_this_machine_leave_the_policys_gpu_alone(
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3,4,5"
 
 
-def test_ray_without_anything_to_place_is_refused() -> None:
-    with pytest.raises(ConfigError, match="neither rollout.ray.shards nor .engines"):
-        RayConfig("auto", shards=0)
-
-
-def test_one_machine_never_imports_ray(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
+def test_one_machine_never_imports_ray(tmp_path):
     code = (
         "import sys, creditrl.trainers.run, creditrl.envs.vector\n"
         "import creditrl.trainers.parallel.ray_engines\n"
@@ -526,4 +438,5 @@ def test_one_machine_never_imports_ray(tmp_path: Path) -> None:
         "creditrl.trainers.parallel.ray_cluster.connect(TrainConfig())()\n"
         "assert 'ray' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, timeout=120)
+    done = by_python("-c", code)
+    assert done.returncode == 0, done.stderr

@@ -28,69 +28,63 @@ from creditrl.trainers.collect.texts import environment_texts
 from creditrl.trainers.models.tokenizer import build_tokenizer
 
 ENV = "CreditRL/ALFWorld-v0"
-TASKS = [4, 9, 2]
 
 
-@pytest.fixture
-def tokenizer() -> Any:
-    return byte_tokenizer(eos_token="<eos>", pad_token="<eos>")
+class Played:
+    """The expert's episodes in a form, and a run that holds them."""
+
+    def __init__(self, path: Path, form: str) -> None:
+        self.tokenizer = byte_tokenizer(eos_token="<eos>", pad_token="<eos>")
+        self.venv: Any = gym.make_vec(ENV, num_envs=3).unwrapped
+        self.form, self.chat = get_form(form), ChatFormat(self.tokenizer)
+        expert = Demonstrator(self.venv, self.form, self.tokenizer, self.chat, 200)
+        self.shown = run_episodes(self.venv, expert, self.form, seed=3, tasks=[4, 9, 2])
+        config = ImportedRun(EnvPart(ENV), FormPart(form), MethodPart(), SourcePart())
+        RunFolder.create(path / form, config, "").store().append(0, self.shown)
+        self.run = str(path / form)
+
+    def recorded(self, form: Any, episodes: int = 0, tokens: int = 200, venv: Any = None) -> Any:
+        of = self.run, venv or self.venv, form, self.tokenizer, self.chat
+        return recorded_demonstrations(*of, tokens, episodes, 0)
 
 
-def folder_of(path: Path, form: str, episodes: Any) -> str:
-    config = ImportedRun(EnvPart(ENV), FormPart(form), MethodPart(), SourcePart())
-    RunFolder.create(path, config, "").store().append(0, episodes)
-    return str(path)
-
-
-def played(path: Path, form: str, tokenizer: Any, tasks: list[int]) -> tuple[Any, Any, Any, str]:
-    """Return an environment, the form, the expert's episodes there, and a run that holds them."""
-    venv: Any = gym.make_vec(ENV, num_envs=len(tasks)).unwrapped
-    talk = get_form(form)
-    expert = Demonstrator(venv, talk, tokenizer, ChatFormat(tokenizer), 200)
-    shown = run_episodes(venv, expert, talk, seed=3, tasks=tasks)
-    return venv, talk, shown, folder_of(path / "run", form, shown)
+@pytest.fixture(scope="module")
+def react(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    return Played(tmp_path_factory.mktemp("played"), "react")
 
 
 @pytest.mark.parametrize("form", ["react", "dialogue"])
-def test_recorded_episodes_have_the_experts_own_tokens(form: str, tokenizer: Any, tmp_path: Path):
-    venv, talk, shown, run = played(tmp_path, form, tokenizer, TASKS)
-    chat = ChatFormat(tokenizer)
-    found = recorded_demonstrations(run, venv, talk, tokenizer, chat, 200, 0, 0)
-    assert [t.task.id for t in found] == [t.task.id for t in shown]
-    for mine, theirs in zip(found, shown, strict=True):
+def test_recorded_episodes_have_the_experts_own_tokens(form, tmp_path):
+    played = Played(tmp_path, form)
+    found = played.recorded(played.form)
+    assert [t.task.id for t in found] == [t.task.id for t in played.shown]
+    for mine, theirs in zip(found, played.shown, strict=True):
         assert [t.prompt_ids for t in mine.turns] == [t.prompt_ids for t in theirs.turns]
         assert [t.reply_ids for t in mine.turns] == [t.reply_ids for t in theirs.turns]
 
 
-def test_another_form_says_the_same_actions(tokenizer: Any, tmp_path: Path):
-    venv, _, _, run = played(tmp_path, "react", tokenizer, TASKS)
-    plain, chat = get_form("dialogue"), ChatFormat(tokenizer)
-    found = recorded_demonstrations(run, venv, plain, tokenizer, chat, 200, 2, 0)
+def test_another_form_says_the_same_actions(react):
+    found = react.recorded(get_form("dialogue"), episodes=2)
     assert len(found) == 2
-    for trajectory in found:
-        for turn in trajectory.turns:
-            assert tokenizer.decode(turn.reply_ids) == f"{turn.action}<eos>"
+    for turn in (turn for t in found for turn in t.turns):
+        assert react.tokenizer.decode(turn.reply_ids) == f"{turn.action}<eos>"
 
 
-def test_what_cannot_be_cloned_is_said(tokenizer: Any, tmp_path: Path):
-    venv, react, _, run = played(tmp_path, "react", tokenizer, TASKS[:1])
-    chat = ChatFormat(tokenizer)
+def test_what_cannot_be_cloned_is_said(react):
     for form in (get_form("tags"), get_form("react", list_actions=True)):
         with pytest.raises(ConfigError, match="tells the admissible actions"):
-            recorded_demonstrations(run, venv, form, tokenizer, chat, 200, 0, 0)
-    with pytest.raises(ConfigError, match="5 demonstrations wanted, .* holds 1 solved"):
-        recorded_demonstrations(run, venv, react, tokenizer, chat, 200, 5, 0)
+            react.recorded(form)
+    with pytest.raises(ConfigError, match="5 demonstrations wanted, .* holds 3 solved"):
+        react.recorded(react.form, episodes=5)
     with pytest.raises(ConfigError, match="max_new_tokens is 8"):
-        recorded_demonstrations(run, venv, react, tokenizer, chat, 8, 0, 0)
-    other: Any = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=1).unwrapped
+        react.recorded(react.form, tokens=8)
+    other = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=1).unwrapped
     with pytest.raises(ConfigError, match="holds episodes of CreditRL/ALFWorld-v0; expected"):
-        recorded_demonstrations(run, other, react, tokenizer, chat, 200, 0, 0)
+        react.recorded(react.form, venv=other)
 
 
 @pytest.mark.slow
-def test_adapters_of_a_real_models_size_learn_from_real_conversations(
-    tmp_path: Path, test_data: Path
-):
+def test_adapters_of_a_real_models_size_learn_from_real_conversations(tmp_path, test_data):
     # Two exchanges, a sentence each, of SOTOPIA's published dialogues, in ShareGPT's format.
     talks: list[list[str]] = []
     for path in sorted((test_data / "sotopia").glob("scored_episodes_*.jsonl")):

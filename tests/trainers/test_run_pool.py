@@ -35,9 +35,10 @@ def test_runs_are_done_once_and_a_failed_one_does_not_stop_the_others(tmp_path):
         f"if os.getpid() != {os.getpid()}:\n"
         "    raise RuntimeError('the disk is on fire')\n"
     )
+    validated = ("--eval.every-turns=20", "--eval.validation-levels=8")
     runs = [
         planned("bad", f"--run.plugins={plugin}", "--budget.updates=1"),
-        planned("good", "--budget.updates=1", "--eval.every-turns=20", "--run.count-states"),
+        planned("good", "--budget.updates=1", *validated, "--run.count-states"),
     ]
     told: list[str] = []
     failed = run_pool(runs, tmp_path / "many", workers=2, show=told.append)
@@ -47,7 +48,7 @@ def test_runs_are_done_once_and_a_failed_one_does_not_stop_the_others(tmp_path):
     assert good.updates == 1 and good.turns > 0 and good.validations[0].turns == 0
     # Outcomes of every task are kept, and processor time by part.
     assert set(good.validations[-1].success_K.tolist()) <= {0.0, 1.0}
-    assert len(good.validations[-1].score_K) == 128
+    assert len(good.validations[-1].score_K) == 8
     assert 0 < good.cpu_parts["update"] < good.cpu_seconds
     assert good.validations[-1].cpu_seconds == pytest.approx(sum(good.cpu_parts.values()))
     assert len(good.after["sampled"]) == len(good.levels) == 8
@@ -73,63 +74,48 @@ def test_nothing_begins_where_one_of_the_runs_is_a_mistake(tmp_path):
     assert not (tmp_path / "many").exists()
 
 
+LONG = ("--budget.updates=20", "--run.checkpoint-every=2")
 COMMAND = """
 import sys
 from pathlib import Path
 sys.path += [{here!r}, {above!r}]
-from test_run_pool import planned
+from test_run_pool import LONG, planned
 from creditrl.trainers.run_pool import run_pool
-run_pool([planned("long", "--budget.updates=40", "--run.checkpoint-every=2")],
-         Path({folder!r}), workers=1, show=print)
+run_pool([planned("long", *LONG)], Path({folder!r}), workers=1, show=print)
 """
+
+
+def rows(folder: Path) -> list[dict[str, float]]:
+    return [row for row in RunFolder(folder).read_metrics() if row["phase"] == "train"]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a child outlives a killed parent")
 def test_a_killed_command_takes_its_runs_with_it_and_goes_on(tmp_path):
-    folder = tmp_path / "many"
-    here = Path(__file__).parent
+    folder, here = tmp_path / "many", Path(__file__).parent
     script = COMMAND.format(here=str(here), above=str(here.parent), folder=str(folder))
     parent = subprocess.Popen([sys.executable, "-c", script])
     checkpoints = folder / "long" / "checkpoints"
     deadline = time.monotonic() + 120
-    while not list(checkpoints.glob("update_*")) or not trained(folder / "long"):
+    while not list(checkpoints.glob("update_*")) or not rows(folder / "long"):
         assert parent.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
     with pytest.raises(RunFolderError, match="is being written by process"):
-        run_pool([planned("other", "--budget.updates=1")], folder, workers=1, show=print)
+        run_pool([], folder, workers=1, show=print)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     assert not is_finished(folder / "long")
     # Its child is gone too: nobody writes any more.
-    rows = stable_rows(folder / "long")
-    kept = int(max(p.name for p in checkpoints.glob("update_*")).removeprefix("update_"))
-    plan = planned("long", "--budget.updates=40", "--run.checkpoint-every=2")
-    assert run_pool([plan], folder, workers=1, show=print) == {}
-    log = (folder / "long.log").read_text("utf-8")
-    assert f"after update {kept}" in log and len(rows) < 40
-    run = FinishedRun.read(folder / "long")
-    assert run.updates == 40
-    updates = [row["update"] for row in metrics(folder / "long") if row["phase"] == "train"]
-    assert updates == list(range(1, 41))
-
-
-def metrics(folder: Path) -> list[dict[str, float]]:
-    return RunFolder(folder).read_metrics()
-
-
-def trained(folder: Path) -> bool:
-    return any(row["phase"] == "train" for row in metrics(folder))
-
-
-def stable_rows(folder: Path) -> list[dict[str, float]]:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        before = metrics(folder)
+    written: list[dict[str, float]] | None = None
+    while (found := rows(folder / "long")) != written:
+        assert time.monotonic() < deadline, "the run went on although its command was killed"
+        written = found
         time.sleep(0.3)
-        if metrics(folder) == before:
-            return [row for row in before if row["phase"] == "train"]
-    raise AssertionError("the run went on although its command was killed")
+    kept = int(max(p.name for p in checkpoints.glob("update_*")).removeprefix("update_"))
+    assert run_pool([planned("long", *LONG)], folder, workers=1, show=print) == {}
+    assert f"after update {kept}" in (folder / "long.log").read_text("utf-8") and len(found) < 20
+    assert FinishedRun.read(folder / "long").updates == 20
+    assert [row["update"] for row in rows(folder / "long")] == list(range(1, 21))
 
 
 def test_tables_of_runs_on_other_levels_are_refused(tmp_path):

@@ -45,46 +45,29 @@ class Server:
         self.url = ""
         self.knows_pictures = True
 
-    def models(self) -> dict[str, Any]:
-        return {"data": [{"id": "it", "max_model_len": 1024}]}
-
     def completions(self, body: dict[str, Any]) -> dict[str, Any]:
         top = self._top(tuple(body["prompt"]), (), int(body.get("logprobs") or 0))
-        return {
-            "choices": [
-                {
-                    "token_ids": [top[0][0]],
-                    "prompt_token_ids": body["prompt"],
-                    "logprobs": {
-                        "token_logprobs": [top[0][1]],
-                        "top_logprobs": [{f"token_id:{token}": value for token, value in top}],
-                    },
-                }
-            ]
+        told = {
+            "token_logprobs": [top[0][1]],
+            "top_logprobs": [{f"token_id:{token}": value for token, value in top}],
         }
+        choice = {"token_ids": [top[0][0]], "prompt_token_ids": body["prompt"], "logprobs": told}
+        return {"choices": [choice]}
 
     def generate(self, body: dict[str, Any]) -> dict[str, Any]:
         self.bodies.append(body)
         reader = self.policy.pictures
-        assert reader is not None
         images = tuple(read_png(part["url"]) for part in body["content_parts"])
         unread, ids = list(images), []
         for token in body["token_ids"]:
-            places = 1
-            if token == reader.image_id:
-                places = reader.read(unread.pop(0)).tokens
-            ids += [token] * places
+            seen = token == reader.image_id
+            ids += [token] * (reader.read(unread.pop(0)).tokens if seen else 1)
         assert not unread, "a place for each picture"
         top = self._top(tuple(ids), images, body["sampling_params"]["logprobs"])
-        content = {
-            "token_id": top[0][0],
-            "logprob": top[0][1],
-            "top_logprobs": [{"token_id": token, "logprob": value} for token, value in top],
-        }
-        return {
-            "prompt_token_ids": ids,
-            "choices": [{"token_ids": [top[0][0]], "logprobs": {"content": [content]}}],
-        }
+        likely = [{"token_id": token, "logprob": value} for token, value in top]
+        content = {**likely[0], "top_logprobs": likely}
+        choice = {"token_ids": [top[0][0]], "logprobs": {"content": [content]}}
+        return {"prompt_token_ids": ids, "choices": [choice]}
 
     def _top(self, ids: Any, images: Any, count: int) -> list[tuple[int, float]]:
         [logp_V] = next_logprobs(self.policy, [ids], [images])
@@ -110,13 +93,12 @@ def server(policy: Policy) -> Iterator[Server]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # noqa: N802
-            self._send(made.models())
+            self._send({"data": [{"id": "it", "max_model_len": 1024}]})
 
         def do_POST(self) -> None:  # noqa: N802
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            answers = {"/v1/completions": made.completions}
-            # It says that it has it, and drops it.
-            answers |= {"/v1/load_lora_adapter": lambda body: {}}
+            # Of adapters it says that it has them, and drops them.
+            answers = {"/v1/completions": made.completions, "/v1/load_lora_adapter": lambda _: {}}
             if made.knows_pictures:
                 answers["/inference/v1/generate"] = made.generate
             if self.path not in answers:
@@ -146,11 +128,16 @@ def server(policy: Policy) -> Iterator[Server]:
         thread.join(5)
 
 
-def make_agent(server: Server, pictures: PictureReader | None = None) -> VLLMAgent:
-    policy = server.policy
-    reader = pictures or policy.pictures
+def engine_of(server: Server) -> ServerEngine:
     engine = ServerEngine(server.url)
-    return VLLMAgent(engine, policy.tokenizer, max_new_tokens=1, greedy=True, pictures=reader)
+    engine.image_id = server.policy.pictures.image_id
+    return engine
+
+
+def make_agent(server: Server, pictures: PictureReader | None = None) -> VLLMAgent:
+    reader, tokenizer = pictures or server.policy.pictures, server.policy.tokenizer
+    engine = ServerEngine(server.url)
+    return VLLMAgent(engine, tokenizer, max_new_tokens=1, greedy=True, pictures=reader)
 
 
 TWO = Prompt(
@@ -180,73 +167,54 @@ def test_what_a_server_said_of_pictures_is_scored_as_the_trainer_scores_it(serve
 
 
 def test_a_prompt_with_pictures_and_one_in_words_are_answered_in_their_order(server):
-    agent = make_agent(server)
-    plain = Prompt("push up")
-    together = agent.act([plain, TWO, plain])
-    apart = [agent.act([prompt])[0] for prompt in (plain, TWO, plain)]
-    assert [r.prompt_ids for r in together] == [r.prompt_ids for r in apart]
-    assert [r.token_ids for r in together] == [r.token_ids for r in apart]
+    agent, prompts = make_agent(server), [Prompt("push up"), TWO, Prompt("push up")]
+    together, apart = agent.act(prompts), [agent.act([prompt])[0] for prompt in prompts]
+    assert [(r.prompt_ids, r.token_ids) for r in together] == [
+        (r.prompt_ids, r.token_ids) for r in apart
+    ]
 
 
 def test_the_probe_of_a_sync_shows_the_server_its_picture(server, policy):
-    probe = Probe.of(policy, SyncConfig(), 1024)
+    probe, engine = Probe.of(policy, SyncConfig(), 1024), engine_of(server)
     assert any(probe.images)
-    engine = ServerEngine(server.url)
-    engine.image_id = policy.pictures.image_id
     assert probe.check(engine, policy) < 1e-4
     server.policy = make_vision_policy(seed=1)
     with pytest.raises(EngineError, match="does not compute with the weights"):
         probe.check(engine, policy)
 
 
-def test_a_server_that_drops_adapters_of_the_eyes_is_found_out_before_they_are_trained(
-    server, tmp_path
-):
-    policy = make_vision_policy(lora=LoRAConfig(rank=2))
-    engine = ServerEngine(server.url)
-    engine.image_id = policy.pictures.image_id
-    sync = WeightSync(engine, folder=tmp_path, engine_has=policy)
+def test_a_server_that_drops_what_it_is_sent_is_found_out_before_training(server, tmp_path):
+    def push(policy: Policy) -> float:
+        return WeightSync(engine_of(server), folder=tmp_path, engine_has=policy).push(policy)
+
     with pytest.raises(EngineError, match="server with --enable-tower-connector-lora"):
-        sync.push(policy)
+        push(make_vision_policy(lora=LoRAConfig(rank=2)))
     # Without adapters there it has nothing to drop.
-    spoken = make_vision_policy(lora=LoRAConfig(rank=2, targets=("q_proj",)))
-    assert WeightSync(engine, folder=tmp_path, engine_has=spoken).push(spoken) < 1e-4
-
-
-def test_a_server_that_takes_no_weights_says_before_training_what_it_needs(server, tmp_path):
-    policy = server.policy
-    engine = ServerEngine(server.url)
-    engine.image_id = policy.pictures.image_id
-    sync = WeightSync(engine, folder=tmp_path, engine_has=policy)
+    assert push(make_vision_policy(lora=LoRAConfig(rank=2, targets=("q_proj",)))) < 1e-4
+    # All weights, since there are no adapters: it does not take them.
     with pytest.raises(EngineError, match="does not take the new weights.*VLLM_SERVER_DEV_MODE=1"):
-        sync.push(policy)  # all of them, since it has no adapters
+        push(server.policy)
 
 
-def test_a_server_that_reads_other_tokens_is_one_clear_error(server, policy):
+def test_a_server_of_another_processor_or_without_the_path_is_one_clear_error(server, policy):
     processor = type(policy.image_processor)(
         patch_size=16, temporal_patch_size=1, merge_size=2, min_pixels=16_384, max_pixels=20_000
     )
     other = PictureReader(processor, policy.base.config, policy.tokenizer)
     with pytest.raises(EngineError, match="expected one image processor for both"):
         make_agent(server, other).act([TWO])
-
-
-def test_an_engine_for_text_says_how_to_show_a_picture(server):
     request = TokenRequest((5, 6), 1, seed=0, images=(DARK,))
     with pytest.raises(ConfigError, match="made for text: set its image_id"):
         ServerEngine(server.url).generate([request], SamplingRule())
-
-
-def test_a_server_without_the_path_fails_the_episode_and_says_which_it_needs(server):
     server.knows_pictures = False
     [reply] = make_agent(server).act([TWO])
     assert "0.32 or newer, started with --enable-scale-out" in reply.error
 
 
 def test_an_agent_of_a_server_finds_the_models_processor(server, policy, tmp_path):
-    policy.save(tmp_path / "model")
-    agent = VLLMAgent.from_server(server.url, tokenizer=str(tmp_path / "model"), max_new_tokens=1)
+    model, words = str(tmp_path / "model"), str(tmp_path / "words")
+    policy.save(model), make_tokenizer().save_pretrained(words)
+    agent = VLLMAgent.from_server(server.url, tokenizer=model, max_new_tokens=1)
     [reply] = agent.act([TWO])
     assert agent.sees and reply.image is LIGHT
-    make_tokenizer().save_pretrained(tmp_path / "words")
-    assert not VLLMAgent.from_server(server.url, tokenizer=str(tmp_path / "words")).sees
+    assert not VLLMAgent.from_server(server.url, tokenizer=words).sees

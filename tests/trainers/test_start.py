@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +17,8 @@ from creditrl.agents import evaluate
 from creditrl.cli import run
 from creditrl.errors import ConfigError, RunFolderError, UnknownNameError
 from creditrl.trainers.live import LiveCurve, in_notebook
+from creditrl.trainers.methods import base
+from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
 
 TINY: dict[str, Any] = {
     "policy": {"small": {"layers": 1, "hidden": 16, "heads": 2}, "tokenizer_episodes": 16},
@@ -39,25 +40,18 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     return SimpleNamespace(result=result, seen=seen, folder=folder)
 
 
-def test_every_update_is_handed_on(trained: SimpleNamespace) -> None:
+def test_every_update_is_handed_on_and_in_a_data_frame(trained, monkeypatch):
     assert [(row["phase"], row["update"]) for row in trained.seen] == [("train", 1), ("train", 2)]
-
-
-def test_metrics_are_a_data_frame_of_all_rows(trained: SimpleNamespace) -> None:
     frame = trained.result.metrics
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame[frame.phase == "train"]["update"]) == [1, 2]
     assert (frame.phase == "clone").sum() == 4
-
-
-def test_without_pandas_metrics_are_dicts(
-    trained: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    # Without pandas they are dicts.
     monkeypatch.setitem(sys.modules, "pandas", None)
     assert trained.result.metrics[-1]["update"] == 2
 
 
-def test_evaluations_and_the_policy_come_from_the_run(trained: SimpleNamespace) -> None:
+def test_what_a_run_returns(trained):
     result = trained.result
     assert list(result.evaluations) == ["before", "after"]
     assert list(result.evaluations["after"]) == ["sampled", "greedy"]
@@ -66,18 +60,14 @@ def test_evaluations_and_the_policy_come_from_the_run(trained: SimpleNamespace) 
     moves = {"min_optimal_moves": 1, "max_optimal_moves": 3}
     again = evaluate("VisualSokoban", result.agent(greedy=True), episodes=8, env_options=moves)
     assert [e.success for e in again.episodes] == [e.success for e in greedy.episodes]
-
-
-def test_it_prints_in_a_line_and_shows_as_a_table(trained: SimpleNamespace) -> None:
-    line, page = repr(trained.result), trained.result._repr_html_()
+    # It prints in a line, and shows as a table.
+    line, page = repr(result), result._repr_html_()
     assert "\n" not in line and len(line) < 200
     assert line.startswith("TrainResult(gigpo on VisualSokoban: success ")
     assert "<td>after gigpo</td>" in page and "After training against before" in page
 
 
-def test_the_command_that_the_run_notes_makes_the_same_run(
-    trained: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_that_the_run_notes_makes_the_same_run(trained, tmp_path, capsys):
     words = (trained.folder / "command.txt").read_text().split()
     assert words[:3] == ["creditrl", "train", "@quickstart"] and "--run.seed=3" in words
     assert run([*words[1:-1], f"--run.folder={tmp_path / 'two'}"]) == 0
@@ -89,59 +79,38 @@ def test_the_command_that_the_run_notes_makes_the_same_run(
     assert start == other
 
 
-def test_a_run_goes_on_with_more_updates(trained: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_more_updates(trained, tmp_path):
     folder = tmp_path / "one"
     shutil.copytree(trained.folder, folder)
     result = t.train(folder=folder, run={"resume": True}, budget={"updates": 3}, quiet=True)
     assert list(result.metrics.query("phase == 'train'")["update"]) == [1, 2, 3]
 
 
-def test_a_method_of_this_process_needs_no_plugin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from creditrl.trainers.methods import base
-    from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
-
+def test_a_method_of_this_process_needs_no_plugin(tmp_path, monkeypatch):
     monkeypatch.setattr(base, "_METHODS", dict(base._METHODS))
-    t.register_method(
-        "from_a_cell",
-        config=GRPOConfig,
-        kind="group",
-        granularity="trajectory",
-        reward_source="environment",
-        paper="none",
-    )(type("FromACell", (GRPO,), {}))
+    info = {"kind": "group", "granularity": "trajectory", "reward_source": "environment"}
+    method = type("FromACell", (GRPO,), {})
+    t.register_method("from_a_cell", config=GRPOConfig, **info, paper="none")(method)
     result = t.train("quickstart", TINY, folder=tmp_path / "run", method="from_a_cell", quiet=True)
     assert result.config.method.name == "from_a_cell"
 
 
-def test_plugins_are_named_as_on_the_command_line(tmp_path: Path) -> None:
+def test_what_cannot_be_trained_is_refused(trained, tmp_path):
     plugin = tmp_path / "broken.py"
     plugin.write_text("raise RuntimeError('imported')\n")
     with pytest.raises(RuntimeError, match="imported"):
         t.train("@small", plugins=[str(plugin)])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "said"),
-    [
-        ((("@quickstrat",), {}), UnknownNameError, "Did you mean 'quickstart'"),
-        ((("@quickstart",), {"optim": {"rate": 1.0}}), ConfigError, "Unknown flag --optim.rate"),
-        (((), {}), ConfigError, "Missing recipe"),
-    ],
-)
-def test_what_cannot_be_trained_is_refused(arguments: Any, error: Any, said: str) -> None:
-    words, keywords = arguments
-    with pytest.raises(error, match=said):
-        t.train(*words, **keywords)
-
-
-def test_an_existing_folder_is_refused(trained: SimpleNamespace) -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'quickstart'"):
+        t.train("@quickstrat")
+    with pytest.raises(ConfigError, match="Unknown flag --optim.rate"):
+        t.train("@quickstart", optim={"rate": 1.0})
+    with pytest.raises(ConfigError, match="Missing recipe"):
+        t.train()
     with pytest.raises(RunFolderError, match="exists"):
         t.train("@quickstart", TINY, folder=trained.folder)
 
 
-def test_the_package_brings_torch_only_when_it_is_needed() -> None:
+def test_the_package_brings_torch_only_when_it_is_needed():
     code = (
         "import sys, creditrl.trainers as t; t.train, t.TrainConfig, t.register_method;"
         "import creditrl.trainers.credit, creditrl.trainers.losses;"
@@ -152,14 +121,14 @@ def test_the_package_brings_torch_only_when_it_is_needed() -> None:
         _ = t.trian
 
 
-def test_a_live_curve_is_replaced_no_more_often_than_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    import IPython.display
-
+def test_a_live_curve_is_replaced_no_more_often_than_asked(monkeypatch):
     shown: list[Any] = []
-    handle = SimpleNamespace(update=shown.append)
-    monkeypatch.setattr(
-        IPython.display, "display", lambda picture, display_id: shown.append(picture) or handle
-    )
+
+    def display(picture: Any, display_id: bool) -> SimpleNamespace:
+        shown.append(picture)
+        return SimpleNamespace(update=shown.append)
+
+    monkeypatch.setattr("IPython.display.display", display)
     now = [0.0]
     curve = LiveCurve("title", every=5.0, clock=lambda: now[0])
     curve({"phase": "clone", "update": 1})

@@ -1,55 +1,56 @@
-"""The stopwatch: parts within parts by hand, and what a run says of its time."""
+"""The stopwatch: parts within parts by hand, those of an update, and what a run says of them."""
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from creditrl.trainers.stopwatch import CPU_PREFIX, Stopwatch, sum_parts, time_line
+import pytest
+from small_runs import make_agent, make_method, make_policy, make_trainer, make_venv
+
+from creditrl.agents.prompts import get_form
+from creditrl.trainers.collect.rollouts import RolloutCollector
+from creditrl.trainers.collect.watched import WatchedAgent
+from creditrl.trainers.stopwatch import CPU_PREFIX, PARTS, Stopwatch, sum_parts, time_line
 
 
 class Clock:
-    """A clock that is put forward by hand."""
+    """A clock that is put forward by hand, or by what takes its time."""
 
-    def __init__(self) -> None:
-        self.now = 100.0
+    now = 100.0
 
     def __call__(self) -> float:
         return self.now
 
+    def slow(self, owner: Any, name: str, seconds: float) -> None:
+        """Make a method take so long."""
+        plain = getattr(owner, name)
+
+        def slowed(*args: Any, **kwargs: Any) -> Any:
+            self.now += seconds
+            return plain(*args, **kwargs)
+
+        setattr(owner, name, slowed)
+
 
 def test_a_part_within_another_stops_that_one():
-    clock = Clock()
-    watch = Stopwatch(clock)
+    clock, cpu = Clock(), Clock()
+    watch = Stopwatch(clock, cpu)
     with watch.part("other"):
-        clock.now += 1
+        clock.now += 1  # waits for somebody
         for _ in range(2):
             with watch.part("environment"):
                 clock.now += 2
                 with watch.part("generation"):
                     clock.now += 5
+                    cpu.now += 2
                 clock.now += 3
         clock.now += 4
-    clock.now += 50  # in no part
-    found = watch.take()
-    assert found == {"other": 5.0, "environment": 10.0, "generation": 10.0}
-    assert sum(found.values()) == 25.0
-    assert watch.take() == {}
-
-
-def test_processor_time_is_counted_by_the_same_parts():
-    clock, cpu = Clock(), Clock()
-    watch = Stopwatch(clock, cpu)
-    with watch.part("other"):
-        clock.now += 4  # waits for somebody
         cpu.now += 1
-        with watch.part("models"):
-            clock.now += 2
-            cpu.now += 2
-    assert watch.take() == {"other": 4.0, "models": 2.0}
-    assert watch.take_cpu() == {"other": 1.0, "models": 2.0}
-    assert watch.take_cpu() == {}
-    rows = [{"cpu/explore": 5.0, "cpu/models": 1.0}, {"cpu/models": 2.0, "seconds/models": 9.0}]
-    assert sum_parts(rows, CPU_PREFIX) == {"explore": 5.0, "models": 3.0}
+    clock.now += 50  # in no part
+    assert watch.take() == {"other": 5.0, "environment": 10.0, "generation": 10.0}
+    # Processor time is counted by the same parts.
+    assert watch.take_cpu() == {"other": 1.0, "environment": 0.0, "generation": 4.0}
+    assert watch.take() == watch.take_cpu() == {}
 
 
 def test_a_part_that_ends_with_an_error_counts():
@@ -66,14 +67,59 @@ def test_a_part_that_ends_with_an_error_counts():
 def test_parts_add_up_over_updates_and_are_one_line():
     rows = [
         {"phase": "train", "seconds/update": 1.0, "seconds/generation": 5.0, "loss": 0.1},
-        {"phase": "train", "seconds/update": 2.0, "seconds/generation": 2.0},
-        {"phase": "validation", "success": 0.5},
+        {"phase": "train", "seconds/update": 2.0, "seconds/generation": 2.0, "cpu/models": 1.0},
+        {"phase": "validation", "success": 0.5, "cpu/models": 2.0},
     ]
     parts = sum_parts(rows)
     assert list(parts.items()) == [("generation", 7.0), ("update", 3.0)]
+    assert sum_parts(rows, CPU_PREFIX) == {"models": 3.0}
     assert time_line(parts) == "Updates: generation 70 %, update 30 % of 10 s."
     ahead = {"waiting": 1.0, "update": 3.0, "beside_environment": 1.0, "beside_generation": 2.0}
     assert time_line(ahead) == (
         "Updates: waiting 25 %, update 75 % of 4 s; episodes were collected beside for 3 s."
     )
     assert time_line({}) == ""
+
+
+def test_every_part_of_an_update_is_counted_once():
+    clock = Clock()
+    # By PPO: old log-probabilities, a critic, and a policy.
+    venv, policy, watch = make_venv(4), make_policy(), Stopwatch(clock)
+    agent = make_agent(policy)
+    collector = RolloutCollector(venv, WatchedAgent(agent, watch), get_form("plain"), seed=0)
+    after = agent.weights_changed
+    trainer = make_trainer(policy, make_method("ppo"), collector, after_weights=after, watch=watch)
+    (critic,) = trainer.models
+    clock.slow(collector, "collect", 3.0)
+    clock.slow(collector.agent.agent, "act", 5.0)
+    clock.slow(trainer, "after_collect", 7.0)
+    clock.slow(trainer.optimizer, "logprobs", 11.0)
+    clock.slow(critic, "score", 13.0)
+    clock.slow(trainer.method, "credit", 17.0)
+    clock.slow(trainer.optimizer, "update", 19.0)
+    clock.slow(trainer, "after_weights", 23.0)
+    clock.slow(critic, "fit", 29.0)
+    clock.now += 1000.0  # an evaluation
+    metrics, trajectories = trainer.update()
+    turns = max(len(trajectory.turns) for trajectory in trajectories)
+    parts = {name: metrics[f"seconds/{name}"] for name in PARTS if f"seconds/{name}" in metrics}
+    assert parts == {
+        "environment": 3.0,
+        "generation": 5.0 * turns,
+        "scoring": 11.0 + 13.0,
+        "credit": 17.0,
+        "update": 19.0,
+        "models": 29.0,
+        "sync": 7.0 + 23.0,
+        "other": 0.0,
+    }
+    assert metrics["seconds"] == sum(parts.values()) == trainer.clock.seconds
+    assert metrics["collect_seconds"] == 3.0 + 5.0 * turns + 7.0
+    assert metrics["collect_seconds"] + metrics["update_seconds"] == metrics["seconds"]
+    # The next update begins anew, whatever was done in between.
+    clock.now += 1000.0
+    again, _ = trainer.update()
+    assert again["seconds/credit"] == 17.0
+    assert again["seconds"] - metrics["seconds"] == sum(
+        again[f"seconds/{name}"] for name in PARTS if f"seconds/{name}" in again
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from collections import Counter
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from creditrl.trainers.collect.base import Collected, Collector
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig
 from creditrl.trainers.decode.shared_agent import SharedAgent
 from creditrl.trainers.methods import method_info
@@ -25,12 +25,11 @@ from creditrl.trainers.methods.base import ExploreConfig
 from creditrl.trainers.models.backbone import Backbone
 from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.critic import Critic, CriticConfig
-from creditrl.trainers.models.forward import Forward
 from creditrl.trainers.models.hindsight import HindsightConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.trainers.models.utterance_critics import UtteranceCriticsConfig
-from creditrl.trainers.parallel.distributed import SharedTrainer, trainer_for
+from creditrl.trainers.parallel.distributed import trainer_for
 from creditrl.trainers.parallel.ranks import ALONE, Ranks, join
 from creditrl.trainers.parallel.sharding import clip_gradients, full_tensors
 
@@ -77,11 +76,6 @@ def hurried(config: Any) -> Any:
     return replace(config, **changed)
 
 
-class NoCollector(Collector):
-    def collect(self, update: int) -> Collected:
-        raise AssertionError("rank 0 alone collects")
-
-
 def make_trainer(what: str, ranks: Ranks) -> Any:
     """Return a trainer on this rank; only rank 0's has environments."""
     name, _, lora = what.partition("+")
@@ -98,7 +92,7 @@ def make_trainer(what: str, ranks: Ranks) -> Any:
         reward="success" if method.binary_outcomes else "environment",
         reward_scale=1.0 if method.binary_outcomes else 0.1,
     )
-    collector: Collector = NoCollector()
+    collector: Any = None  # rank 0 alone collects
     if ranks.rank == 0:
         context = make_context(method, agent=agent, groups=2, group_size=8)
         collector = method.collector(context)
@@ -116,23 +110,15 @@ def make_trainer(what: str, ranks: Ranks) -> Any:
 
 
 def own_networks(trainer: Any) -> dict[str, Any]:
-    """Return what computes with networks of learned models that are not the policy's, by name."""
+    """Return the networks of learned models that are not the policy's, by name."""
     found = {}
     for part in (part for model in trainer.models for part in (model, *vars(model).values())):
         if isinstance(part, Backbone) and not part.shared:
             with part.on() as network:
-                found[part.name] = network
+                found[part.name] = network.model
         elif isinstance(part, Critic):
-            found[part.name] = part
+            found[part.name] = part.net["body"]
     return found
-
-
-class CountedForward(Forward):
-    """A forward pass whose hidden states are counted."""
-
-    def __init__(self, found: Forward, hidden: Any) -> None:
-        super().__init__(*(getattr(found, field.name) for field in fields(found)))
-        object.__setattr__(self, "hidden", hidden)
 
 
 def train(what: str, ranks: Ranks = ALONE) -> dict[str, Any]:
@@ -143,22 +129,13 @@ def train(what: str, ranks: Ranks = ALONE) -> dict[str, Any]:
     """
     trainer = make_trainer(what, ranks)
     networks = own_networks(trainer)
-    read = dict.fromkeys(networks, 0)
-
-    def counted(name: str, work: Any) -> Any:
-        def count(ids_RL: torch.Tensor, *arguments: Any) -> Any:
-            read[name] += ids_RL.numel()
-            return work(ids_RL, *arguments)
-
-        return count
-
+    read: Counter[str] = Counter()
     for name, network in networks.items():
 
-        def forward(name: str = name, made: Any = network.forward) -> Forward:
-            found: Forward = made()
-            return CountedForward(found, counted(name, found.hidden))
+        def count(_: Any, ids: Any, __: Any, name: str = name) -> None:
+            read[name] += ids[0].numel()
 
-        network.forward = forward
+        network.get_input_embeddings().register_forward_hook(count)
     begun = {}
     if ranks.size == 1:
         begun = {model.name: copy.deepcopy(model.state_dict()) for model in trainer.models}
@@ -175,10 +152,9 @@ def train(what: str, ranks: Ranks = ALONE) -> dict[str, Any]:
     }
 
 
-def share_held(network: Any) -> float:
+def share_held(network: torch.nn.Module) -> float:
     """Return how much of a network's weights this rank has."""
-    module = network.net["body"] if isinstance(network, Critic) else network.model
-    weights = list(module.parameters())
+    weights = list(network.parameters())
     here = sum(p.to_local().numel() if isinstance(p, DTensor) else p.numel() for p in weights)
     return here / sum(p.numel() for p in weights)
 
@@ -192,8 +168,8 @@ def resume(what: str, state: dict[str, Any], ranks: Ranks = ALONE) -> dict[str, 
 
 def help_rank_0(what: str, ranks: Ranks) -> None:
     """Follow rank 0 through the training of one method."""
-    trainer: SharedTrainer | None = None
-    agent: SharedAgent | None = None
+    trainer: Any = None
+    agent: Any = None
     while True:
         command, payload = ranks.hear()
         if command == "stop":
@@ -201,14 +177,13 @@ def help_rank_0(what: str, ranks: Ranks) -> None:
         if command == "trainer":
             trainer = make_trainer(what, ranks)
             agent = SharedAgent(trainer.policy, max_new_tokens=2)
-        elif command in ("fill", "release"):
-            assert trainer is not None
-            getattr(trainer.policy, {"fill": "whole_model"}.get(command, command))()
         elif command == "act":
-            assert agent is not None
             agent.answer(*payload[1:])
+        elif command == "fill":
+            trainer.policy.whole_model()
+        elif command == "release":
+            trainer.policy.release()
         else:
-            assert trainer is not None
             trainer.follow(command, payload)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import queue
 import threading
@@ -10,25 +11,25 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import small_runs
 import torch
-from small_runs import TINY, make_context, make_policy, rows_of
+from small_runs import TINY, make_context, make_method, make_policy, rows_of
 
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.cli import run
 from creditrl.errors import ConfigError, EngineError
 from creditrl.runs import RunFolder
-from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from creditrl.trainers.collect.ahead import AheadCollector
 from creditrl.trainers.collect.base import Collected, Collector
 from creditrl.trainers.collect.watched import Stopped, WatchedAgent
-from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig, resolve
+from creditrl.trainers.config import RolloutConfig, resolve
 from creditrl.trainers.decode.twin_weights import EngineWeights, TwinWeights, twin_of
 from creditrl.trainers.loop import Trainer
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods import method_info
 from creditrl.trainers.models.configs import LoRAConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.sampler_gap import corrected
@@ -66,33 +67,19 @@ class InTurns(Collector):
         )
 
 
-def make_trainer(
-    name: str, policy: Policy, how: str = "ahead", last: Callable[[int], bool] = lambda _: False
-) -> Trainer:
+def make_trainer(name: str, policy: Policy, how: str = "ahead") -> Trainer:
     """Return a trainer that collects "ahead", or as it should be by "turns"."""
-    info = method_info(name)
-    method = info.method(info.config())
-    twin = twin_of(policy.model)
+    method, twin, watch = make_method(name), twin_of(policy.model), Stopwatch()
     agent = TransformersAgent(twin, policy.tokenizer, max_new_tokens=1)
     watched = WatchedAgent(agent, Stopwatch())
     inner = method.collector(make_context(method, agent=watched, count_states=True))
-    watch = Stopwatch()
-    collector: Collector
-    if how == "turns":
-        collector = InTurns(inner, policy, twin, agent)
-    else:
+    collector: Collector = InTurns(inner, policy, twin, agent)
+    if how == "ahead":
         held = TwinWeights(policy, twin, agent.weights_changed)
-        collector = AheadCollector(inner, watched, held, watch=watch, last=last)
-    return Trainer(
-        policy,
-        method,
-        collector,
-        RolloutConfig(groups=4, group_size=4, max_new_tokens=1, reward_scale=0.1, ahead=1),
-        OptimConfig(lr=1e-2, minibatches=2),
-        BudgetConfig(updates=4),
-        seed=0,
-        watch=watch,
-    )
+        collector = AheadCollector(inner, watched, held, watch=watch)
+    rollout = {"groups": 4, "group_size": 4, "max_new_tokens": 1, "reward_scale": 0.1, "ahead": 1}
+    optim = {"lr": 1e-2, "minibatches": 2}
+    return small_runs.make_trainer(policy, method, collector, rollout, optim, watch=watch)
 
 
 def plain(metrics: dict[str, float]) -> dict[str, float]:
@@ -106,45 +93,25 @@ def plain(metrics: dict[str, float]) -> dict[str, float]:
 
 # Learned models, and other collectors: resampled groups, and a tree.
 @pytest.mark.parametrize("name", ["ppo", "dapo", "three_spo"])
-def test_collecting_ahead_is_a_stale_policy_that_plays_in_turns(name):
-    policies = make_policy(), make_policy()
+def test_collecting_ahead_is_a_stale_policy_that_plays_in_turns_and_resumes(name):
+    policies = make_policy(), make_policy(), make_policy(seed=1)
     ahead, turns = make_trainer(name, policies[0]), make_trainer(name, policies[1], "turns")
-    try:
-        for update in range(3):
-            found, episodes = ahead.update()
-            expected, same = turns.update()
+    resumed = make_trainer(name, policies[2])
+    for update in range(3):
+        if update == 2:  # what was under way is collected again
+            resumed.load_state_dict(copy.deepcopy(ahead.state_dict()))
+        expected, same = turns.update()
+        for trainer in (ahead, resumed)[: update or 1]:
+            found, episodes = trainer.update()
             assert plain(found) == pytest.approx(plain(expected), rel=1e-6, nan_ok=True)
             assert episodes == same
             assert found["staleness"] == found["staleness_max"] == min(update, 1)
-        # Nothing of this is so because nothing moves.
-        assert found["sampler_gap"] > 1e-4 and found["sampler_weight"] != 1.0
-    finally:
-        ahead.collector.close()
-    for key, value in weights(policies[0]).items():
-        torch.testing.assert_close(weights(policies[1])[key], value, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("name", ["dapo", "three_spo"])
-def test_a_resumed_run_collects_again_what_was_under_way(name, tmp_path):
-    policy = make_policy()
-    trainer = make_trainer(name, policy)
-    for _ in range(2):
-        trainer.update()
-    save_checkpoint(tmp_path, 2, trainer.state_dict(), {}, keep=1)
-    expected = [trainer.update() for _ in range(2)]
-    trainer.collector.close()
-
-    again = make_trainer(name, make_policy(seed=1))
-    path = latest_checkpoint(tmp_path)
-    assert path is not None
-    again.load_state_dict(load_checkpoint(path, {})[0])
-    for metrics, episodes in expected:
-        found, same = again.update()
-        assert plain(found) == pytest.approx(plain(metrics), rel=1e-6, nan_ok=True)
-        assert same == episodes
-    again.collector.close()
-    for key, value in weights(policy).items():
-        torch.testing.assert_close(weights(again.policy)[key], value, rtol=0, atol=0)
+    # Nothing of this is so because nothing moves.
+    assert found["sampler_gap"] > 1e-4 and found["sampler_weight"] != 1.0
+    ahead.collector.close(), resumed.collector.close()
+    for key, value in weights(policies[1]).items():
+        for policy in policies[::2]:
+            torch.testing.assert_close(weights(policy)[key], value, rtol=0, atol=0)
 
 
 def test_a_copy_that_is_not_the_policy_is_noticed_where_it_should_be():
@@ -255,8 +222,7 @@ def test_an_error_of_the_thread_is_raised_where_its_update_is_asked_for():
 def test_nothing_is_collected_for_an_update_after_the_last():
     inner = Scripted()
     collector = ahead_of(inner, last=lambda update: update >= 2)
-    collector.collect(0)
-    collector.collect(1)
+    collector.collect(0), collector.collect(1)
     state = collector.state_dict()
     collector.close()
     assert inner.asked == [0, 1]
@@ -270,22 +236,15 @@ def test_nothing_is_collected_for_an_update_after_the_last():
 
 
 def test_closing_drops_a_collection_at_its_next_turn():
-    begun = threading.Event()
-    turns = []
+    begun, turns = threading.Event(), []
 
-    class Endless(Scripted):
-        agent: WatchedAgent
+    def endless(update: int) -> None:
+        while update == 1:
+            collector.agent.act([])
+            turns.append(update)
+            begun.set()
 
-        def collect(self, update: int) -> Collected:
-            while update == 1:
-                self.agent.act([])
-                turns.append(update)
-                begun.set()
-            return super().collect(update)
-
-    inner = Endless()
-    collector = ahead_of(inner)
-    inner.agent = collector.agent
+    collector = ahead_of(Scripted(endless))
     collector.collect(0)
     assert begun.wait(SECONDS)
     collector.close()  # returns, so the thread has ended
@@ -347,50 +306,36 @@ def test_weights_change_between_replies_alone():
     """Free copies: what is under way comes in first, and what is asked meanwhile waits."""
     events: list[str] = []
     answers: queue.SimpleQueue[list[tuple[Prompt, Reply]]] = queue.SimpleQueue()
-    prompts = [Prompt("", copy=k) for k in range(2)]
+    one, two = (Prompt("", copy=copy) for copy in (0, 1))
 
-    class Inner:
-        name = "inner"
+    def ask(prompts: Any) -> None:
+        events.extend(f"asked {prompt.copy}" for prompt in prompts)
 
-        def act(self, prompts: Any) -> list[Reply]:
-            raise AssertionError("asked through its queue")
+    def reply_to(prompt: Prompt) -> None:
+        answers.put([(prompt, Reply(""))])
+        assert len(asked.replies()) == 1
 
-        def reply_queue(self) -> Any:
-            return self
-
-        def ask(self, prompts: Any) -> None:
-            events.extend(f"asked {prompt.copy}" for prompt in prompts)
-
-        def replies(self) -> list[tuple[Prompt, Reply]]:
-            return answers.get(timeout=SECONDS)
-
-        def wake(self) -> None: ...
-
-        def close(self) -> None: ...
-
-    agent: Any = WatchedAgent(Inner(), Stopwatch())
+    replies = SimpleNamespace(ask=ask, replies=lambda: answers.get(timeout=SECONDS))
+    inner = SimpleNamespace(name="inner", act=None, reply_queue=lambda: replies)
+    agent: Any = WatchedAgent(inner, Stopwatch())
     asked = agent.reply_queue()
-    asked.ask(prompts)
-    changing = threading.Event()
+    asked.ask([one, two])
 
     def change() -> None:
-        changing.set()
         with agent.between_replies():
             events.append("changed")
 
     thread = threading.Thread(target=change)
     thread.start()
-    assert changing.wait(SECONDS)
+    deadline = time.monotonic() + SECONDS
     while not agent._holding:
+        assert time.monotonic() < deadline
         time.sleep(0.001)
-    answers.put([(prompts[0], Reply(""))])
-    assert len(asked.replies()) == 1
-    asked.ask([prompts[0]])  # its next turn
+    reply_to(one)
+    asked.ask([one])  # its next turn
     assert events == ["asked 0", "asked 1"]
-    answers.put([(prompts[1], Reply(""))])
-    assert len(asked.replies()) == 1
-    answers.put([(prompts[0], Reply(""))])
-    assert len(asked.replies()) == 1
+    reply_to(two)
+    reply_to(one)
     thread.join(SECONDS)
     assert events == ["asked 0", "asked 1", "changed", "asked 0"]
     agent.stop()
@@ -405,7 +350,6 @@ def test_a_run_is_at_most_as_stale_as_it_was_told(in_flight, tmp_path):
     ages = [row["staleness_max"] for row in rows]
     assert ages[0] == 0 and max(ages) <= 3
     assert all(row["sampler_weight"] for row in rows)
-    train(tmp_path / "run", 6, *flags, "--run.resume")  # what was under way is collected again
 
 
 def test_an_engine_gets_saved_weights_and_the_policy_keeps_its_own():
@@ -446,30 +390,25 @@ def test_which_cap_a_run_takes(loss, rollout, cap):
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "processes", "said"),
     [
-        (["--rollout.ahead=0"], "rollout.ahead is 0: expected the number of updates"),
-        (["--rollout.in-flight=drain"], "'drain' was asked for without rollout.ahead"),
+        (["--rollout.ahead=0"], "1", "rollout.ahead is 0: expected the number of updates"),
+        (["--rollout.in-flight=drain"], "1", "'drain' was asked for without rollout.ahead"),
         (
             ["--rollout.in-flight=drain", "--rollout.ahead=2", "--rollout.oversample=1.5"],
+            "1",
             "'drain' was asked for beside rollout.oversample",
         ),
-        (
-            ["--method.name=sft", "--rollout.ahead=1", "--clone.episodes=8"],
-            "'sft' learns from demonstrations",
-        ),
+        (["--method.name=sft", "--rollout.ahead=1"], "1", "'sft' learns from demonstrations"),
+        (["--rollout.ahead=1"], "2", "one process"),
     ],
 )
-def test_what_cannot_be_collected_ahead_is_refused_in_a_line(flags, said):
+def test_what_cannot_be_collected_ahead_is_refused_in_a_line(flags, processes, said, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    recipe = {"budget": {"updates": 1}, "clone": {"episodes": 8}}
     with pytest.raises(ConfigError, match=said) as caught:
-        resolve({"budget": {"updates": 1}}, flags, "test", "test")
+        resolve(recipe, flags, "test", "test")
     assert "\n" not in str(caught.value)
-
-
-def test_several_processes_do_not_collect_ahead(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="one process"):
-        resolve({"budget": {"updates": 1}}, ["--rollout.ahead=1"], "test", "test")
 
 
 # ---- whole runs -------------------------------------------------------------------------------
@@ -477,6 +416,7 @@ def test_several_processes_do_not_collect_ahead(monkeypatch):
 SMALL = (
     *("--rollout.ahead=1", "--eval.no-greedy", "--eval.every=2", "--eval.validation-levels=8"),
     *("--compare.no-clone-same-time", "--run.checkpoint-every=2", "--optim.lr=1e-2"),
+    "--run.trajectories-every=1",
 )
 
 
@@ -487,8 +427,7 @@ def train(folder: Path, updates: int, *flags: str) -> list[dict[str, float]]:
 
 
 def test_a_run_that_collects_ahead_goes_on_to_the_same_next_updates(tmp_path, capsys):
-    flags = ["--run.trajectories-every=1"]
-    whole = train(tmp_path / "whole", 5, *flags)
+    whole = train(tmp_path / "whole", 5)
     said = " ".join(capsys.readouterr().out.split())
     assert "Updates: " in said and "episodes were collected beside" in said
     assert [row["staleness"] for row in whole] == [0, 1, 1, 1, 1]
@@ -497,23 +436,19 @@ def test_a_run_that_collects_ahead_goes_on_to_the_same_next_updates(tmp_path, ca
     stored = RunFolder(tmp_path / "whole").store().read_with_update()
     versions = {update: trajectory.policy_version for update, trajectory in stored}
     assert versions == {1: 0, 2: 0, 3: 1, 4: 2, 5: 3}
-    train(tmp_path / "cut", 3, *flags)  # its end is a checkpoint of an update in between
-    cut = train(tmp_path / "cut", 5, *flags, "--run.resume")
+    train(tmp_path / "cut", 3)  # its end is a checkpoint of an update in between
+    cut = train(tmp_path / "cut", 5, "--run.resume")
     for one, two in zip(whole, cut, strict=True):
         assert plain(one) == pytest.approx(plain(two), rel=1e-6, nan_ok=True)
     parts = json.loads((tmp_path / "cut" / "results.json").read_text())["finished"]["update_parts"]
     for name in ("waiting", "update", "beside_generation"):
-        rows = [row[f"seconds/{name}"] for row in cut]
-        assert parts[name] == pytest.approx(sum(rows))
+        assert parts[name] == pytest.approx(sum(row[f"seconds/{name}"] for row in cut))
 
 
 @pytest.mark.reference("vllm")
 def test_a_run_collects_ahead_with_vllm_and_resumes(tmp_path):
-    flags = [
-        "--policy.small.hidden=64",
-        "--rollout.backend=vllm",
-        "--rollout.vllm.cache-gib=0.125",
-    ]
+    flags = ["--rollout.backend=vllm", "--rollout.vllm.cache-gib=0.125"]
+    flags += ["--policy.small.hidden=64"]
     whole = train(tmp_path / "whole", 3, *flags)
     assert [row["staleness"] for row in whole] == [0, 1, 1]
     assert whole[0]["sampler_gap"] < 1e-4 < whole[2]["sampler_gap"]

@@ -7,7 +7,7 @@ import dataclasses
 import gymnasium as gym
 import numpy as np
 import pytest
-from small_runs import make_context, make_trajectory, make_venv
+from small_runs import make_context, make_method, make_trajectory, make_venv
 
 from creditrl.agents.rollout import continue_episodes
 from creditrl.agents.scripted import RandomAgent
@@ -16,7 +16,6 @@ from creditrl.trainers.batch import turn_table
 from creditrl.trainers.collect import continued
 from creditrl.trainers.collect.branching import Anywhere, WhereOpen
 from creditrl.trainers.collect.continued import Leaf
-from creditrl.trainers.methods import method_info
 from creditrl.types import Turn
 
 OPTIONS = {"min_optimal_moves": 1, "max_optimal_moves": 2, "max_turns": 5}
@@ -43,8 +42,7 @@ class Counting(RandomAgent):
 
 
 def collector(name, agent=None, groups=3, **changes):
-    info = method_info(name)
-    method = info.method(info.config(**{**METHODS[name], **changes}))
+    method = make_method(name, **{**METHODS[name], **changes})
     return method.collector(
         make_context(
             environment=lambda copies, size: make_venv(copies, size, max_turns=5),
@@ -99,7 +97,7 @@ def test_a_group_with_a_failed_continuation_goes_whole(name):
     assert len(lost) == 1 and len({t.group for t in found.trajectories}) == 2
     turns = turn_table(found.trajectories).with_scores(**found.scores)
     assert found.environment_turns > 0
-    method_info(name).method(method_info(name).config()).credit(turns, None)
+    make_method(name).credit(turns, None)
 
 
 def test_where_every_group_fails_an_update_says_why():

@@ -9,14 +9,13 @@ from contextlib import closing
 
 import gymnasium as gym
 import pytest
-from small_runs import make_context, make_policy
+from small_runs import make_agent, make_context, make_policy
 from toy_env import ToyEngine, ToyVectorEnv
 
 from creditrl import expert_action
 from creditrl.agents import get_form
 from creditrl.agents.rollout import Recording, run_episodes
 from creditrl.agents.scripted import RandomAgent
-from creditrl.agents.transformers import TransformersAgent
 from creditrl.envs.base import Engine
 from creditrl.errors import ConfigError
 from creditrl.trainers.methods.pg import PG, PGConfig
@@ -34,7 +33,7 @@ def sokoban(copies=4):
 @pytest.mark.parametrize(("most", "ended"), [(1, False), (4, True)])
 def test_every_turn_says_what_the_expert_would_do_in_ids_of_a_reply(most, ended):
     policy = make_policy()
-    agent = TransformersAgent(policy.model, policy.tokenizer, max_new_tokens=most)
+    agent = make_agent(policy, most)
     found = run_episodes(
         sokoban().unwrapped, agent, FORM, seed=3, record=Recording(expert_actions=True)
     )
@@ -54,33 +53,26 @@ def test_every_turn_says_what_the_expert_would_do_in_ids_of_a_reply(most, ended)
 
 
 def test_it_is_not_asked_unless_wanted_and_changes_nothing():
-    plain = run_episodes(sokoban().unwrapped, RandomAgent(0), FORM, seed=3)
-    asked = run_episodes(
-        sokoban().unwrapped, RandomAgent(0), FORM, seed=3, record=Recording(expert_actions=True)
+    plain, asked = (
+        run_episodes(sokoban().unwrapped, RandomAgent(0), FORM, seed=3, record=record)
+        for record in (Recording(), Recording(expert_actions=True))
     )
     assert not any(turn.expert for t in plain for turn in t.turns)
     # An agent without tokens: the action alone.
     assert any(turn.expert for t in asked for turn in t.turns)
-    bare = [
-        dataclasses.replace(
-            t, turns=tuple(dataclasses.replace(turn, expert="", expert_ids=()) for turn in t.turns)
-        )
-        for t in asked
-    ]
-    assert bare == plain
+    for one, other in zip(plain, asked, strict=True):
+        bare = [dataclasses.replace(turn, expert="", expert_ids=()) for turn in other.turns]
+        assert dataclasses.replace(other, turns=tuple(bare)) == one
 
 
-class Killer:
-    """Walks right, and kills a worker in the midst of the second turn."""
+class Killer(RandomAgent):
+    """Walks left, and kills a worker in the midst of the second turn."""
 
-    name = "killer"
     calls = 0
 
     def __init__(self, venv):
+        super().__init__(0)
         self.venv = venv
-
-    def reseed(self, seed):
-        """Nothing to seed."""
 
     def act(self, prompts):
         self.calls += 1
@@ -102,13 +94,8 @@ def test_an_environment_without_an_expert_is_named_before_anything_is_played(mon
     monkeypatch.setattr(ToyEngine, "expert_action", Engine.expert_action)
     venv = ToyVectorEnv(2)
     assert not venv.has_expert and sokoban().unwrapped.has_expert
-    context = make_context(
-        environment=lambda copies, size: venv,
-        agent=Killer(venv),
-        groups=2,
-        group_size=1,
-        expert_actions=True,
-    )
+    of = {"environment": lambda copies, size: venv, "agent": Killer(venv)}
+    context = make_context(**of, groups=2, group_size=1, expert_actions=True)
     with pytest.raises(ConfigError, match=r"Corridor-v0 has no expert, but stepagent.*`creditrl m"):
         StepAgent(StepAgentConfig()).collector(context)
     # Whoever only records what can be had gets nothing.

@@ -7,7 +7,6 @@ import signal
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,17 +34,21 @@ class Player(RandomAgent):
 
 
 def context(**changes: Any) -> Any:
-    usual = {
-        "environment": lambda copies, size: ToyVectorEnv(copies, group_size=size, max_turns=30),
-        **{"agent": Player(0), "seed": 3, "group_size": 3, "oversample": 1.5},
-        **{"hash_states": "state", "segments": True},
-    }
+    def environment(copies: int, size: int) -> ToyVectorEnv:
+        return ToyVectorEnv(copies, group_size=size, max_turns=30)
+
+    usual = {"environment": environment, "agent": Player(0), "hash_states": "state"}
+    usual |= {"seed": 3, "group_size": 3, "oversample": 1.5, "segments": True}
     return make_context(**(usual | changes))
+
+
+def collector_of(grouped: bool = True, **changes: Any) -> OversampleCollector:
+    return OversampleCollector(context(**changes), grouped=grouped)
 
 
 @pytest.fixture(scope="module")
 def collected() -> list[Any]:
-    collector = OversampleCollector(context(), grouped=True)
+    collector = collector_of()
     return [collector.collect(update) for update in range(UPDATES)]
 
 
@@ -84,25 +87,21 @@ def test_short_episodes_come_first_and_long_ones_after_them(collected):
 
 
 def test_equal_seeds_collect_equal_episodes_and_a_resumed_run_what_was_under_way(collected):
-    collector = OversampleCollector(context(), grouped=True)
+    collector, again = collector_of(), collector_of()
     for update in range(3):
         before = collector.collect(update).trajectories
         assert before == collected[update].trajectories
     state = collector.state_dict()
     assert state["next"] == 14 and len(state["under_way"]) == 2
-    again = OversampleCollector(context(), grouped=True)
     again.load_state_dict(state)
     after = again.collect(3).trajectories
-    assert len(after) == 12
-    assert not {t.seed for t in before} & {t.seed for t in after}
+    assert len(after) == 12 and not {t.seed for t in before} & {t.seed for t in after}
     assert again.state_dict()["next"] == 18
 
 
 def test_independent_episodes_are_groups_of_one():
-    collector = OversampleCollector(context(groups=2), grouped=False)
-    found = collector.collect(0)
-    assert len(found.trajectories) == 6 and {t.member for t in found.trajectories} == {0}
-    assert len({t.seed for t in found.trajectories}) == 6
+    found = collector_of(groups=2, grouped=False).collect(0).trajectories
+    assert len(found) == len({t.seed for t in found}) == 6 and {t.member for t in found} == {0}
 
 
 def test_a_failed_member_takes_its_group_with_it():
@@ -113,32 +112,31 @@ def test_a_failed_member_takes_its_group_with_it():
                 for prompt, reply in zip(prompts, super().act(prompts), strict=True)
             ]
 
-    agent: Any = Failing(0)
-    collector = OversampleCollector(context(agent=agent), grouped=True)
-    first, second = collector.collect(0), collector.collect(1)
-    assert first.metrics["groups_dropped"] == 1 and len(first.trajectories) == 9
-    assert second.metrics["groups_dropped"] == 0 and len(second.trajectories) == 12
+    collector = collector_of(agent=Failing(0))
+    for update, dropped in enumerate((1, 0)):
+        found = collector.collect(update)
+        assert found.metrics["groups_dropped"] == dropped
+        assert len(found.trajectories) == 12 - 3 * dropped
 
 
 @pytest.mark.slow
-def test_a_run_learns_from_carried_groups_and_trees_refuse(tmp_path: Path, capsys: Any):
+def test_a_run_learns_from_carried_groups_and_trees_refuse(tmp_path, capsys):
     flags = [*TINY, "--rollout.oversample=1.5", "--rollout.groups=4", "--eval.no-greedy"]
     flags += ["--budget.updates=4", "--compare.no-clone-same-time"]
     assert run(["train", "@quickstart", *flags, f"--run.folder={tmp_path}/run"]) == 0
     rows = rows_of(tmp_path / "run")
     assert {row["staleness_max"] for row in rows} == {0.0, 1.0}
     assert all("sampler_weight" in row for row in rows if row["staleness_max"])
-    assert run(["train", "@three_spo_small", *flags, f"--run.folder={tmp_path}/tree"]) == 2
-    assert "does not collect whole groups" in " ".join(capsys.readouterr().err.split())
-    assert run(["train", "@quickstart", "--rollout.oversample=0.5"]) == 2
-    assert "rollout.oversample is 0.5: expected 1" in capsys.readouterr().err
+    for words, said in (
+        (["@three_spo_small", *flags], "does not collect whole groups"),
+        (["@quickstart", "--rollout.oversample=0.5"], "rollout.oversample is 0.5: expected 1"),
+    ):
+        assert run(["train", *words, f"--run.folder={tmp_path}/other"]) == 2
+        assert said in " ".join(capsys.readouterr().err.split())
 
 
 class Faulty(Player):
-    """Answers in threads; replies fail, and workers are killed, at random moments.
-
-    A reply fails as that of an engine or endpoint that died.
-    """
+    """Answers in threads; replies fail, and workers are killed, at random moments."""
 
     def __init__(self, venv: Any) -> None:
         super().__init__(0)
@@ -183,9 +181,8 @@ def test_hundreds_of_faults_lose_no_copy_and_play_no_group_twice():
             unjudged += trajectory.error.startswith("judge")
             super()._ended(copy, trajectory)
 
-    collector = Watched(
-        context(agent=agent, environment=lambda copies, size: venv, retries=5), grouped=True
-    )
+    faulty = context(agent=agent, environment=lambda copies, size: venv, retries=5)
+    collector = Watched(faulty, grouped=True)
     seen: Counter[tuple[int, int]] = Counter()
     dropped = update = 0
     while agent.failed + agent.killed + unjudged < 300:
@@ -199,6 +196,6 @@ def test_hundreds_of_faults_lose_no_copy_and_play_no_group_twice():
     collector.close()
     venv.close()
     assert agent.killed > 10 and unjudged > 30
+    # Every group that was begun was learned from once, was dropped whole, or is under way.
     assert set(seen.values()) == {1}
-    # Every group that was begun was learned from, was dropped whole, or is under way.
     assert len(seen) == 3 * (state["next"] - len(state["under_way"]) - dropped)

@@ -17,7 +17,7 @@ from creditrl.errors import ConfigError
 from creditrl.trainers.collect.base import drop_failed_groups
 from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.trainers.collect.tasks import stream, update_tasks
-from creditrl.types import Reply, Trajectory, Turn
+from creditrl.types import Reply, Turn
 
 FORM = get_form("plain")
 
@@ -44,15 +44,13 @@ def test_streams_of_different_purposes_are_independent():
     assert len(set(first.values())) == 3
 
 
-def episode(group: int, member: int, error: str = "") -> Trajectory:
-    turn = Turn("", "", "", 0.0)
-    return make_trajectory([turn], id=f"{group}/{member}", group=group, member=member, error=error)
-
-
 def test_a_group_with_a_failed_member_goes_whole_and_is_counted():
-    episodes = [episode(g, m, "died" if (g, m) == (1, 0) else "") for g in range(3) for m in (0, 1)]
+    episodes = [
+        make_trajectory([Turn("", "", "", 0.0)], id=f"{g}/{m}", group=g, member=m, error=error)
+        for g, m, error in ((0, 0, ""), (0, 1, ""), (1, 0, "died"), (1, 1, ""), (2, 0, ""))
+    ]
     kept, dropped = drop_failed_groups(episodes)
-    assert [t.id for t in kept] == ["0/0", "0/1", "2/0", "2/1"] and dropped == 1
+    assert [t.id for t in kept] == ["0/0", "0/1", "2/0"] and dropped == 1
     assert drop_failed_groups([]) == ([], 0)
 
 
@@ -61,9 +59,8 @@ class Walker:
 
     name = "walker"
 
-    def __init__(self, venv: ToyVectorEnv, kill_at: int = -1) -> None:
-        self.venv = venv
-        self.kill_at = kill_at
+    def __init__(self, venv: ToyVectorEnv, kill_at: int = -1, says: str = "right") -> None:
+        self.venv, self.kill_at, self.says = venv, kill_at, says
         self.seeds: list[int] = []
 
     def reseed(self, seed: int) -> None:
@@ -73,38 +70,31 @@ class Walker:
         if self.kill_at == 0:
             os.kill(self.venv.copies.pids[0], signal.SIGKILL)
         self.kill_at -= 1
-        return [Reply("right") for _ in prompts]
+        return [Reply(self.says) for _ in prompts]
 
 
-def collect(kill_at: int, retries: int, hash_states=None, segments=False):
+def collect(kill_at: int, **options):
     with closing(ToyVectorEnv(4, group_size=2, workers=2)) as venv:
-        agent = Walker(venv, kill_at)
-        collector = RolloutCollector(
-            venv, agent, FORM, seed=0, hash_states=hash_states, segments=segments, retries=retries
-        )
-        return collector.collect(5)
-
-
-@pytest.mark.parametrize("hash_states", [None, "state"])
-def test_episodes_of_a_killed_worker_are_played_again(hash_states):
-    found = collect(1, retries=1, hash_states=hash_states)
-    calm = collect(-1, retries=1, hash_states=hash_states)
-    assert found.metrics["groups_dropped"] == 0
-    # Restarted from the same state, so nothing tells them from episodes of a calm run.
-    assert found.trajectories == calm.trajectories
-    if hash_states:
-        assert all(turn.state for t in found.trajectories for turn in t.turns)
+        return RolloutCollector(venv, Walker(venv, kill_at), FORM, seed=0, **options).collect(5)
 
 
 @pytest.mark.parametrize(("hash_states", "segments"), [(None, True), ("state", False)])
-def test_without_a_try_left_the_group_of_a_killed_worker_is_dropped(hash_states, segments):
-    found = collect(1, retries=0, hash_states=hash_states, segments=segments)
-    calm = collect(-1, retries=0, hash_states=hash_states, segments=segments)
-    assert found.metrics["groups_dropped"] == 1
-    assert [t.id for t in found.trajectories] == ["u5/2", "u5/3"]
-    assert found.trajectories == calm.trajectories[2:]
+def test_the_group_of_a_killed_worker_is_played_again_or_dropped(hash_states, segments):
+    recorded = {"hash_states": hash_states, "segments": segments}
+    calm, again, dropped = (
+        collect(kill_at, retries=retries, **recorded)
+        for kill_at, retries in ((-1, 1), (1, 1), (1, 0))
+    )
+    assert again.metrics["groups_dropped"] == 0
+    # Restarted from the same state, so nothing tells them from episodes of a calm run.
+    assert again.trajectories == calm.trajectories
+    assert all(bool(turn.state) == bool(hash_states) for t in calm.trajectories for turn in t.turns)
+    # Without a try left the whole group goes.
+    assert dropped.metrics["groups_dropped"] == 1
+    assert [t.id for t in dropped.trajectories] == ["u5/2", "u5/3"]
+    assert dropped.trajectories == calm.trajectories[2:]
     # The turns of the dropped group were played and are counted.
-    assert found.environment_turns > sum(len(t.turns) for t in found.trajectories)
+    assert dropped.environment_turns > sum(len(t.turns) for t in dropped.trajectories)
 
 
 class Judge:
@@ -112,11 +102,10 @@ class Judge:
 
     name = "toy"
     deterministic = False
+    asked = 0
 
     def __init__(self, fails: int = 0, never: str = "") -> None:
-        self.fails = fails
-        self.never = never
-        self.asked = 0
+        self.fails, self.never = fails, never
 
     def score(self, episodes):
         return [self._verdict(episode) for episode in episodes]
@@ -129,11 +118,9 @@ class Judge:
 
 
 def judged(judge: Judge, retries: int = 1):
-    venv = gym.make_vec(
-        "CreditRL/SOTOPIA-v0", num_envs=4, group_size=2, judge=judge, side=0
-    ).unwrapped
-    agent = Walker(venv)
-    agent.act = lambda prompts: [Reply("leave") for _ in prompts]
+    options = {"num_envs": 4, "group_size": 2, "judge": judge, "side": 0}
+    venv = gym.make_vec("CreditRL/SOTOPIA-v0", **options).unwrapped
+    agent = Walker(venv, says="leave")
     return RolloutCollector(venv, agent, FORM, seed=0, retries=retries).collect(0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 from small_runs import make_context, make_venv
 
@@ -11,17 +13,16 @@ from creditrl.trainers.collect.tree import TreeCollector, TreeConfig
 from creditrl.trainers.credit.state_scores import StateScoreConfig
 
 
-def context(count_states=True):
-    return make_context(
+def collector(kind="episodes", count_states=True):
+    context = make_context(
         environment=lambda copies, size: make_venv(copies, size, max_turns=5),
         groups=2,
         group_size=8,
         count_states=count_states,
     )
-
-
-def tree(**options):
-    return TreeCollector(context(**options), TreeConfig(), StateScoreConfig(alpha=1.0))
+    if kind == "episodes":
+        return RolloutCollector.of(context, grouped=True)
+    return TreeCollector(context, TreeConfig(), StateScoreConfig(alpha=1.0))
 
 
 def test_equal_states_count_once_over_the_whole_run():
@@ -36,49 +37,37 @@ def test_equal_states_count_once_over_the_whole_run():
 
 
 def test_episodes_are_rollouts_and_their_observations_are_states():
-    collector = RolloutCollector.of(context(), grouped=True)
+    of = collector()
     texts: set[str] = set()
     for update in range(3):
-        found = collector.collect(update)
+        found = of.collect(update)
         texts |= {turn.observation for t in found.trajectories for turn in t.turns}
     assert found.metrics["states_seen"] == len(texts)
     assert found.metrics["rollouts_done"] == 3 * 16
 
 
 def test_branches_are_rollouts_of_a_tree_and_what_was_reached_counts():
-    collector = tree()
-    first = collector.collect(0)
+    of = collector("tree")
+    first = of.collect(0)
     # Two first states, and what lies around them; nothing is finished but what ended at once.
-    moved = {t.group: set() for t in first.trajectories}
-    for t in first.trajectories:
-        if t.turns[0].grounded and not t.terminated:
-            moved[t.group].add(t.turns[0].action)
-    assert first.metrics["states_seen"] == 2 + sum(len(moves) for moves in moved.values())
+    ways = [(t.group, t.turns[0]) for t in first.trajectories if not t.terminated]
+    moves = {(group, turn.action) for group, turn in ways if turn.grounded}
+    assert first.metrics["states_seen"] == 2 + len(moves)
     for update in range(1, 12):
-        found = collector.collect(update)
+        found = of.collect(update)
     assert found.metrics["rollouts_done"] == found.metrics["branches"] > 0
     assert found.metrics["states_seen"] >= found.metrics["states"]
 
 
 @pytest.mark.parametrize("kind", ["episodes", "tree"])
-def test_the_count_goes_on_with_a_resumed_run(kind):
-    def make():
-        return tree() if kind == "tree" else RolloutCollector.of(context(), grouped=True)
-
-    straight, cut = make(), make()
+def test_the_count_goes_on_with_a_resumed_run_and_nobody_counts_unless_asked(kind):
+    straight, resumed = collector(kind), collector(kind)
     for update in range(4):
+        if update == 2:
+            resumed.load_state_dict(copy.deepcopy(straight.state_dict()))
         whole = straight.collect(update)
-    for update in range(2):
-        cut.collect(update)
-    resumed = make()
-    resumed.load_state_dict(cut.state_dict())
-    for update in range(2, 4):
-        again = resumed.collect(update)
+        if update >= 2:
+            again = resumed.collect(update)
     for name in ("states_seen", "rollouts_done"):
         assert again.metrics[name] == whole.metrics[name]
-
-
-def test_nobody_counts_unless_asked():
-    collector = RolloutCollector.of(context(count_states=False), grouped=True)
-    assert "states_seen" not in collector.collect(0).metrics and collector.state_dict() == {}
-    assert "states_seen" not in tree(count_states=False).collect(0).metrics
+    assert "states_seen" not in collector(kind, count_states=False).collect(0).metrics

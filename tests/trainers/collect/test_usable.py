@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from small_runs import make_trajectory
 
 from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.collect.usable import is_malformed, most_repeats, usable
 from creditrl.trainers.methods.base import ExploreConfig
-from creditrl.trainers.methods.hisr import HISRConfig
-from creditrl.trainers.methods.spa import SPAConfig
 from creditrl.types import Turn
 
 
@@ -17,8 +17,7 @@ def episode(*pairs, name="e", **last):
     """Turns of (observation, action); ``last`` changes the last one."""
     turns = [Turn(observation, action, action, 0.0) for observation, action in pairs]
     if last:
-        observation, action = pairs[-1]
-        turns[-1] = Turn(observation, action, action, 0.0, **last)
+        turns[-1] = dataclasses.replace(turns[-1], **last)
     return make_trajectory(turns, id=name)
 
 
@@ -32,13 +31,8 @@ REFUSED = episode(("a", "go"), grounded=False, ungrounded_reason="inapplicable")
 
 
 def test_what_is_malformed_and_what_repeats():
-    assert [is_malformed(t) for t in (PLAIN, LOOP, MUTTERED, UNTAGGED, REFUSED)] == [
-        False,
-        False,
-        True,
-        True,
-        False,
-    ]
+    shown = (PLAIN, LOOP, MUTTERED, UNTAGGED, REFUSED)
+    assert [is_malformed(t) for t in shown] == [False, False, True, True, False]
     # "go" is said twice in PLAIN, before two observations.
     assert [most_repeats(t) for t in (PLAIN, LOOP, MUTTERED)] == [1, 3, 1]
     assert most_repeats(episode()) == 0
@@ -54,14 +48,6 @@ def test_episodes_are_dropped_and_counted():
     assert kept == explored and found["dropped_repetitive"] == 0
     kept, found = usable(explored, ExploreConfig(drop_malformed=True))
     assert kept == [PLAIN, LOOP, REFUSED] and found["dropped_malformed"] == 2
-
-
-def test_only_hisr_drops_by_default():
-    config = HISRConfig().exploration
-    assert (config.drop_malformed, config.drop_repeats) == (True, 3)
-    assert (config.rollouts, config.temperature) == (10, 0.7)
-    explored = [LOOP, MUTTERED]
-    assert usable(explored, SPAConfig().exploration) == (explored, {})
 
 
 def test_nothing_left_is_an_error_that_says_what_was_found():
