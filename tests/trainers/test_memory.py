@@ -97,28 +97,21 @@ def test_adapters_are_float32_and_need_no_reference():
 
 def test_weights_in_bfloat16_are_trained_beside_copies_in_float32():
     load = Load(weight_bytes=2, token_budget=10)
-    plan = memory_plan(TOY, load)
-    assert plan.resident == {
-        "weights": 2000,
-        "float32 copies of the weights": 4000,
-        "gradients": 4000,
-        "optimizer": 8000,
-    }
+    plan, copies = memory_plan(TOY, load), "float32 copies of the weights"
+    found = {"weights": 2000, copies: 4000, "gradients": 4000, "optimizer": 8000}
+    assert plan.resident == found
     # Their own gradients, until they are added.
     assert plan.phases["update"] == 2000 + (activation_bytes(TOY, 10, 2) + 10 * 10 * 20)
     shared = memory_plan(TOY, replace(load, ranks=2))
-    assert shared.resident["float32 copies of the weights, 1 of 2 shards"] == 2000
+    assert shared.resident[f"{copies}, 1 of 2 shards"] == 2000
 
 
 def test_collecting_ahead_takes_weights_of_its_own_and_goes_on_beside_all_else():
     load = Load(token_budget=10, cache_tokens=3)
     turns, ahead = memory_plan(TOY, load), memory_plan(TOY, replace(load, ahead=True))
     collect = turns.phases["collect"]
-    assert ahead.resident == {
-        **turns.resident,
-        "weights that sample": 4000,
-        "collecting beside": collect,
-    }
+    own = {"weights that sample": 4000, "collecting beside": collect}
+    assert ahead.resident == turns.resident | own
     assert ahead.peak == turns.peak + 4000 + collect
     adapted = memory_plan(TOY, replace(load, ahead=True, lora_rank=4))
     assert adapted.resident["weights that sample"] == 800
@@ -129,24 +122,21 @@ def test_collecting_ahead_takes_weights_of_its_own_and_goes_on_beside_all_else()
 
 
 def test_learned_models_take_turns_but_their_states_stay():
+    def planned(*models, of=TOY):
+        return memory_plan(of, Load(token_budget=1), models)
+
     critic = LearnedShape("critic", 100, token_budget=20)
-    plan = memory_plan(TOY, Load(token_budget=1), [critic])
+    plan, slow = planned(critic), planned(critic, replace(critic, name="slow", follows=True))
     assert plan.resident["critic: weights, gradients, optimizer"] == 1600
     assert plan.fullest == "fit critic" and plan.peak == 16_000 + 1600 + plan.phases["fit critic"]
-    slow = memory_plan(
-        TOY, Load(token_budget=1), [critic, replace(critic, name="slow", follows=True)]
-    )
     assert slow.phases == plan.phases and slow.peak == plan.peak + 400
-
-
-def test_a_model_that_is_fitted_to_tokens_computes_their_logits():
-    wide = replace(TOY, vocabulary=100)
-    reads = LearnedShape("critic", 100, token_budget=10)
+    # One that is fitted to tokens computes their logits: ten rows of them, 4 bytes, 5 times over,
+    # when what passes through a block is gone.
+    reads = replace(critic, token_budget=10)
     scores = replace(reads, name="prm", scores_tokens=True)
-    plan = memory_plan(wide, Load(token_budget=1), [reads, scores])
-    # Ten rows of logits, 4 bytes, 5 times over, when what passes through a block is gone.
+    phases = planned(reads, scores, of=replace(TOY, vocabulary=100)).phases
     passing = 10 * 4 * 3 * (16 + 8)
-    assert plan.phases["fit prm"] == plan.phases["fit critic"] - passing + 10 * 100 * 4 * 5
+    assert phases["fit prm"] == phases["fit critic"] - passing + 10 * 100 * 4 * 5
 
 
 def test_several_ranks_share_what_is_as_large_as_a_model():
@@ -180,15 +170,11 @@ def test_several_ranks_share_what_is_as_large_as_a_model():
 def test_adapters_stand_whole_on_every_rank():
     load = Load(weight_bytes=2, lora_rank=4, token_budget=1, ranks=4)
     prm = LearnedShape("prm", 200, token_budget=1, weight_bytes=2, lora=True)
-    plan = memory_plan(TOY, load, [prm])
+    plan, alone = (memory_plan(TOY, replace(load, ranks=ranks), [prm]) for ranks in (4, 1))
     assert plan.resident == {
-        "weights, 1 of 4 shards": 500,
-        "adapters": 800,
-        "gradients": 800,
-        "optimizer": 1600,
+        **{"weights, 1 of 4 shards": 500, "adapters": 800, "gradients": 800, "optimizer": 1600},
         "prm: weights, gradients, optimizer": 3200,
     }
-    alone = memory_plan(TOY, replace(load, ranks=1), [prm])
     # Frozen weights are gathered, without gradients.
     assert plan.phases["fit prm"] == alone.phases["fit prm"] + 1000 * 2
     # Copies of large ones are what a run begins with.

@@ -55,20 +55,6 @@ def test_a_recipe_resolves(name):
     assert "paper" in find_recipe(f"@{name}").read_text("utf-8").partition("[run]")[0]
 
 
-def test_the_quick_start_reports_what_it_promises():
-    config = recipe("quickstart")
-    assert config.eval.levels >= 256 and config.eval.greedy
-    assert config.compare.clone_same_time and config.policy.model == "small"
-
-
-def test_flags_reach_every_form_of_the_loss():
-    flags = ["clip-on=weight", "clip-high=2", "length-divisor=512", "kl-kind=abs"]
-    data = {"method": {"name": "dr_grpo"}, "budget": {"updates": 1}}
-    words = [f"--method.loss.{flag}" for flag in flags]
-    loss = resolve(data, words, "recipe x", "creditrl train").method.loss
-    assert (loss.clip_range, loss.length_divisor, loss.kl_kind) == ((0.8, 3.0), 512, "abs")
-
-
 def test_another_method_takes_what_it_has_a_field_for():
     data = {
         "method": {"name": "gigpo", "invalid_penalty": 0.3, "loss": {"entropy_coef": 0.7}},

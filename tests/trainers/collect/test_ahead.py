@@ -316,8 +316,12 @@ def test_weights_change_between_replies_alone():
         assert len(asked.replies()) == 1
 
     replies = SimpleNamespace(ask=ask, replies=lambda: answers.get(timeout=SECONDS))
-    inner = SimpleNamespace(name="inner", act=None, reply_queue=lambda: replies)
-    agent: Any = WatchedAgent(inner, Stopwatch())
+
+    class Queued(Mute):
+        def reply_queue(self) -> Any:
+            return replies
+
+    agent: Any = WatchedAgent(Queued(), Stopwatch())
     asked = agent.reply_queue()
     asked.ask([one, two])
 

@@ -11,13 +11,11 @@ from creditrl.trainers.collect.explore import exploration
 
 
 def explore(tasks, seed=0):
-    context = make_context(
-        environment=lambda copies, size: make_venv(copies, size, max_optimal_moves=9, max_turns=4),
-        seed=seed,
-        group_size=3,
-        hash_states="state",
-        segments=True,
-    )
+    def environment(copies, size):
+        return make_venv(copies, size, max_optimal_moves=9, max_turns=4)
+
+    recorded = {"hash_states": "state", "segments": True}
+    context = make_context(environment=environment, seed=seed, group_size=3, **recorded)
     return list(exploration(context, tasks))
 
 
@@ -26,10 +24,8 @@ def test_every_task_is_played_by_one_whole_group(tasks):
     blocks = explore(tasks)
     assert len(blocks) == -(-tasks // 4)
     found = [t for block in blocks for t in block.trajectories]
-    assert collections.Counter(t.group for t in found) == {
-        group: 3 for group in {t.group for t in found}
-    }
-    assert len({t.task.id for t in found}) == tasks == len({t.group for t in found})
+    members = collections.Counter(t.group for t in found)
+    assert len({t.task.id for t in found}) == tasks == len(members) and {*members.values()} == {3}
     # What fills up the last block is played, and paid for, but not kept.
     assert sum(b.environment_turns for b in blocks) >= sum(len(t.turns) for t in found)
     assert all(turn.state for t in found for turn in t.turns)
