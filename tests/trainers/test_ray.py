@@ -183,22 +183,38 @@ def die_at_turn_3(agent: Any, cluster: Any, node: Any, pool: Any, lost: int) -> 
     agent.answer = answer_or_die
 
 
-def test_episodes_of_a_node_that_dies_are_played_again_on_the_one_that_is_left(cluster, node):
+def test_a_node_that_dies_while_episodes_run_costs_them_and_not_the_run(cluster, node):
     policy = make_policy()
     venv = make_venv(COPIES, GROUP, workers=2, worker_context="ray")
     pool: Any = venv.copies
     engines = make_engines(policy)
     agent = RayAgent(policy, engines, max_new_tokens=1)
+    trainer = make_trainer(policy, venv, agent)
+    lost = pool.nodes.index(node.node_id)
+    die_at_turn_3(agent, cluster, node, pool, lost)
+    metrics, trajectories = trainer.update()
+    assert metrics["workers_lost"] == 1 and metrics["groups_dropped"] == 2
+    # Blocks of two groups: those of the shard that is left.
+    assert {t.group for t in trajectories} == ({2, 3} if lost == 0 else {0, 1})
+    assert np.isfinite(metrics["loss"])
+    # The engine that went with it cost nothing: the other one gave its replies.
+    assert metrics["engines_lost"] == agent.engines_lost <= 1
+    # And the run goes on, with all groups.
+    again, trajectories = trainer.update()
+    assert again["groups_dropped"] == 0 and len(trajectories) == COPIES
+    engines.close()
+    venv.close()
+
+
+def test_episodes_of_a_node_that_dies_are_played_again_on_the_one_that_is_left(cluster, node):
+    policy = make_policy()
+    venv = make_venv(COPIES, GROUP, workers=2, worker_context="ray")
+    pool, agent = venv.copies, make_agent(policy)
     trainer = make_trainer(policy, venv, agent, retries=1)
     die_at_turn_3(agent, cluster, node, pool, pool.nodes.index(node.node_id))
     metrics, trajectories = trainer.update()
     assert metrics["workers_lost"] >= 1 and metrics["groups_dropped"] == 0
-    assert len(trajectories) == COPIES and np.isfinite(metrics["loss"])
-    # The engine that went with it cost nothing: the other one gave its replies.
-    assert metrics["engines_lost"] == agent.engines_lost <= 1
-    again, trajectories = trainer.update()
-    assert again["groups_dropped"] == 0 and len(trajectories) == COPIES
-    engines.close()
+    assert len(trajectories) == COPIES
     venv.close()
 
 
