@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -28,19 +29,13 @@ from creditrl.types import Credit, Reply, Trajectory, Turn
 FORM = get_form("plain")
 
 
-class Walker:
-    """Walks right, and gives the tokens that it is told to."""
-
-    name = "walker"
-
-    def __init__(self, **reply: Any) -> None:
-        self.reply = reply
-
-    def reseed(self, seed: int) -> None:
-        pass
-
-    def act(self, prompts):
-        return [Reply("right", **self.reply) for _ in prompts]
+def walker(**reply: Any) -> Any:
+    """Return an agent that walks right, and gives the tokens that it is told to."""
+    return SimpleNamespace(
+        name="walker",
+        reseed=lambda seed: None,
+        act=lambda prompts: [Reply("right", **reply) for _ in prompts],
+    )
 
 
 def context(of: Method[Any], venv: ToyVectorEnv, agent: Any) -> CollectContext:
@@ -85,7 +80,7 @@ def test_gigpo_on_open_dialogue(policy):
     # One that was made without a recipe, and stored episodes.
     venv = gym.make_vec("CreditRL/SOTOPIA-v0", num_envs=4, group_size=2).unwrapped
     with pytest.raises(ConfigError, match=message):
-        method("gigpo").collector(context(method("gigpo"), venv, Walker()))
+        method("gigpo").collector(context(method("gigpo"), venv, walker()))
     played = [episode(f"e{m}", env_id="CreditRL/SOTOPIA-v0", member=m) for m in range(2)]
     with pytest.raises(ConfigError, match="CreditRL/SOTOPIA-v0 is an open dialogue"):
         credit_side_by_side({"g": method("gigpo")}, played, policy, RolloutConfig())
@@ -101,7 +96,7 @@ def test_a_reply_without_tokens(policy):
         # The prompt's ids alone leave nothing to train on.
         ({"prompt_ids": (1, 2)}, r"No reply.*e\.g\. episode u0/0.*token_ids"),
     ):
-        collector = of.collector(context(of, venv, Walker(**reply)))
+        collector = of.collector(context(of, venv, walker(**reply)))
         with pytest.raises(CreditInputError, match=said) as error:
             trainer(policy, of, collector).update()
         assert one_line(error)
@@ -136,7 +131,7 @@ def test_an_update_in_which_every_judge_failed(monkeypatch):
         ]
 
     monkeypatch.setattr("creditrl.trainers.collect.rollouts.run_episodes", judged)
-    collector = RolloutCollector(ToyVectorEnv(4, group_size=2), Walker(), FORM, seed=0)
+    collector = RolloutCollector(ToyVectorEnv(4, group_size=2), walker(), FORM, seed=0)
     said = r"All 2 groups of update 3.*episode u3/0 \(judge toy: 500\)"
     with pytest.raises(CreditInputError, match=said) as error:
         collector.collect(3)
@@ -193,7 +188,7 @@ def test_what_goes_back_to_states_on_an_environment_without_snapshots(name, monk
         of = method(name, tree=dataclasses.replace(of.config.tree, rollouts=4))
     said = "Toy/Corridor-v0 cannot be saved and restored.*a live partner speaks.*with snapshots"
     with pytest.raises(ConfigError, match=said) as error:
-        of.collector(context(of, venv, Walker(prompt_ids=(1,), token_ids=(2,)))).collect(0)
+        of.collector(context(of, venv, walker(prompt_ids=(1,), token_ids=(2,)))).collect(0)
     assert one_line(error)
 
 
@@ -206,9 +201,9 @@ def test_gigpo_on_an_environment_without_a_hash(monkeypatch):
     by_state, by_text = method("gigpo"), method("gigpo", anchor="text")
     said = "Corridor-v0 has no state keys of source 'state'.*--method.anchor text.*StateHash"
     with pytest.raises(ConfigError, match=said) as error:
-        by_state.collector(context(by_state, venv, Walker())).collect(0)
+        by_state.collector(context(by_state, venv, walker())).collect(0)
     assert one_line(error)
-    found = by_text.collector(context(by_text, venv, Walker())).collect(0)
+    found = by_text.collector(context(by_text, venv, walker())).collect(0)
     assert all(turn.state for t in found.trajectories for turn in t.turns)
 
 

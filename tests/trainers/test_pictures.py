@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import small_runs
 import torch
 from small_runs import rows_of
 from small_vision import flags, make_vision_policy, play, save_text_model
@@ -29,13 +30,7 @@ def policy() -> Policy:
 
 
 def make_agent(policy: Policy, tokens: int = 4, **options: Any) -> TransformersAgent:
-    return TransformersAgent(
-        policy.model,
-        policy.tokenizer,
-        max_new_tokens=tokens,
-        image_processor=policy.image_processor,
-        **options,
-    )
+    return small_runs.make_agent(policy, tokens, image_processor=policy.image_processor, **options)
 
 
 @pytest.fixture(scope="module")

@@ -195,18 +195,17 @@ def test_where_open_prefers_places_where_success_is_a_matter_of_chance():
     for _ in range(20):
         chooser.learn(mains)
     fresh = [leaf(3, group=b) for b in range(4000)]
-    spots = chooser.choose(fresh, 0, np.random.default_rng(0))
-    second, third = (sum(turn == k for _, turn in spots) for k in (1, 2))
+    turns = [turn for _, turn in chooser.choose(fresh, 0, np.random.default_rng(0))]
     # sqrt(p (1 - p) / c): p = 201 / 450 and c = 10 / 9 turns; p = 1 / 50 and c = 1.
     expected = np.sqrt(201 / 450 * (249 / 450) / (10 / 9)) / np.sqrt(0.02 * 0.98)
-    assert second / third == pytest.approx(expected, rel=0.15)
+    assert turns.count(1) / turns.count(2) == pytest.approx(expected, rel=0.15)
 
 
 def test_where_open_looks_at_no_outcome_of_the_episode_itself():
-    chooser = WhereOpen(0.5, 1, max_turns=6)
+    chooser, spots = WhereOpen(0.5, 1, max_turns=6), []
     chooser.learn([leaf(5, b % 3 == 0, group=b // 4) for b in range(40)])
-    spots = [
-        {turn for b, turn in chooser.choose(mains, 0, np.random.default_rng(1)) if b == 3}
-        for mains in ([leaf(5, b == 0) for b in range(4)], [leaf(5, b in (0, 3)) for b in range(4)])
-    ]
+    for successes in ((0,), (0, 3)):
+        mains = [leaf(5, b in successes) for b in range(4)]
+        chosen = chooser.choose(mains, 0, np.random.default_rng(1))
+        spots.append({turn for b, turn in chosen if b == 3})
     assert spots[0] == spots[1]
