@@ -32,7 +32,7 @@ def recipe(name: str, *flags: str) -> TrainConfig:
         ("ragen_virtualhome", (SHORT, "--clone.episodes=0"), "critic/explained_variance"),
         ("sft_webshop", (), "loss"),
         ("grpo_sotopia", (SHORT,), "clip_fraction"),
-        ("grpo_visualsokoban", (SHORT,), "clip_fraction"),
+        ("istar_visualsokoban", (SHORT,), "implicit_prm/accuracy"),
     ],
 )
 def test_a_papers_recipe_builds_and_does_one_update(name, flags, metric, tmp_path, monkeypatch):

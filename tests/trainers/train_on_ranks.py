@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections import Counter
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
+from creditrl.trainers.collect.base import Collected, Collector
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig
 from creditrl.trainers.decode.shared_agent import SharedAgent
 from creditrl.trainers.methods import method_info
@@ -25,6 +25,7 @@ from creditrl.trainers.methods.base import ExploreConfig
 from creditrl.trainers.models.backbone import Backbone
 from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.critic import Critic, CriticConfig
+from creditrl.trainers.models.forward import Forward
 from creditrl.trainers.models.hindsight import HindsightConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
@@ -76,6 +77,11 @@ def hurried(config: Any) -> Any:
     return replace(config, **changed)
 
 
+class NoCollector(Collector):
+    def collect(self, update: int) -> Collected:
+        raise AssertionError("rank 0 alone collects")
+
+
 def make_trainer(what: str, ranks: Ranks) -> Any:
     """Return a trainer on this rank; only rank 0's has environments."""
     name, _, lora = what.partition("+")
@@ -92,7 +98,7 @@ def make_trainer(what: str, ranks: Ranks) -> Any:
         reward="success" if method.binary_outcomes else "environment",
         reward_scale=1.0 if method.binary_outcomes else 0.1,
     )
-    collector: Any = None  # rank 0 alone collects
+    collector: Collector = NoCollector()
     if ranks.rank == 0:
         context = make_context(method, agent=agent, groups=2, group_size=8)
         collector = method.collector(context)
@@ -110,15 +116,23 @@ def make_trainer(what: str, ranks: Ranks) -> Any:
 
 
 def own_networks(trainer: Any) -> dict[str, Any]:
-    """Return the networks of learned models that are not the policy's, by name."""
+    """Return what computes with networks of learned models that are not the policy's, by name."""
     found = {}
     for part in (part for model in trainer.models for part in (model, *vars(model).values())):
         if isinstance(part, Backbone) and not part.shared:
             with part.on() as network:
-                found[part.name] = network.model
+                found[part.name] = network
         elif isinstance(part, Critic):
-            found[part.name] = part.net["body"]
+            found[part.name] = part
     return found
+
+
+class CountedForward(Forward):
+    """A forward pass whose hidden states are counted."""
+
+    def __init__(self, found: Forward, hidden: Any) -> None:
+        super().__init__(*(getattr(found, field.name) for field in fields(found)))
+        object.__setattr__(self, "hidden", hidden)
 
 
 def train(what: str, ranks: Ranks = ALONE) -> dict[str, Any]:
@@ -129,13 +143,22 @@ def train(what: str, ranks: Ranks = ALONE) -> dict[str, Any]:
     """
     trainer = make_trainer(what, ranks)
     networks = own_networks(trainer)
-    read: Counter[str] = Counter()
+    read = dict.fromkeys(networks, 0)
+
+    def counted(name: str, work: Any) -> Any:
+        def count(ids_RL: torch.Tensor, *arguments: Any) -> Any:
+            read[name] += ids_RL.numel()
+            return work(ids_RL, *arguments)
+
+        return count
+
     for name, network in networks.items():
 
-        def count(_: Any, ids: Any, __: Any, name: str = name) -> None:
-            read[name] += ids[0].numel()
+        def forward(name: str = name, made: Any = network.forward) -> Forward:
+            found: Forward = made()
+            return CountedForward(found, counted(name, found.hidden))
 
-        network.get_input_embeddings().register_forward_hook(count)
+        network.forward = forward
     begun = {}
     if ranks.size == 1:
         begun = {model.name: copy.deepcopy(model.state_dict()) for model in trainer.models}
@@ -152,9 +175,10 @@ def train(what: str, ranks: Ranks = ALONE) -> dict[str, Any]:
     }
 
 
-def share_held(network: torch.nn.Module) -> float:
+def share_held(network: Any) -> float:
     """Return how much of a network's weights this rank has."""
-    weights = list(network.parameters())
+    module = network.net["body"] if isinstance(network, Critic) else network.model
+    weights = list(module.parameters())
     here = sum(p.to_local().numel() if isinstance(p, DTensor) else p.numel() for p in weights)
     return here / sum(p.numel() for p in weights)
 
