@@ -25,11 +25,9 @@ def test_a_branch_by_hand():
     np.testing.assert_allclose(advantage_N, [0.5, 1, 1, -0.5, -0.5, 0.5, -0.5, -0.5])
     # The shared turn counts once over its two episodes, and so do the two ways together.
     np.testing.assert_allclose(weight_N, [0.5, 0.5, 0.5, 1, 1, 0.5, 0.5, 0.5])
-
-
-def test_without_shrinking_a_baseline_is_the_other_ways_alone():
-    advantage_N, _ = tree_advantage(turn_table(**TREE), shrink=0.0)
-    np.testing.assert_allclose(advantage_N, [0.5, 1, 1, -0.5, -0.5, 0.5, -1, -1])
+    # Without shrinking a baseline is the other ways alone.
+    bare_N, _ = tree_advantage(turn_table(**TREE), shrink=0.0)
+    np.testing.assert_allclose(bare_N, [0.5, 1, 1, -0.5, -0.5, 0.5, -1, -1])
 
 
 def test_members_in_equal_states_are_ways_out_of_them():

@@ -17,7 +17,6 @@ from creditrl.trainers.credit.gae import (
     gae_turns,
     value_metrics,
 )
-from creditrl.trainers.credit.returns import discounted_return
 from creditrl.trainers.credit.whiten import whiten
 
 lengths = st.lists(st.integers(1, 7), min_size=1, max_size=6)
@@ -42,33 +41,30 @@ def test_gae_over_turns_by_hand():
     np.testing.assert_allclose(target_N, [1.25, 3, 8])
 
 
-def test_gae_over_tokens_by_hand():
-    # Two turns of 2 and 1 tokens; what the environment said in between is no row. gamma 1, lambda
-    # 1/2. Reward 1 for turn 0 sits on token 1, reward 2 for turn 1 on token 2. Values 1, 3, 4.
-    # delta = [0 + 3 - 1, 1 + 4 - 3, 2 + 0 - 4] = [2, 2, -2]
-    # A_2 = -2, A_1 = 2 - 1 = 1, A_0 = 2 + 0.5 = 2.5; targets 3.5, 4, 2.
-    advantage_M, target_M = gae_tokens(
-        [1, 3, 4], [0, 0, 1], [0, 0], plain(gamma=1, lam=0.5), reward_N=[1, 2]
-    )
-    np.testing.assert_allclose(advantage_M, [2.5, 1, -2])
-    np.testing.assert_allclose(target_M, [3.5, 4, 2])
-
-
-def test_decay_per_turn_leaves_the_inside_of_a_reply_undiscounted():
-    # As above with gamma 1/2, lambda 1/2, both between turns only: delta = [0 + 3 - 1,
-    # 1 + 4/2 - 3, 2 - 4] = [2, 0, -2]; A_2 = -2, A_1 = 0 - 2/4 = -0.5, A_0 = 2 - 0.5 = 1.5.
-    advantage_M, _ = gae_tokens(
-        [1, 3, 4], [0, 0, 1], [0, 0], plain(gamma=0.5, lam=0.5, decay="turn"), reward_N=[1, 2]
-    )
-    np.testing.assert_allclose(advantage_M, [1.5, -0.5, -2])
-
-
-def test_decay_per_turn_knows_every_border():
-    # Turns of 2, 1 and 2 tokens, values 0, reward 1 on the last token; lambda 1/2 at both borders.
-    advantage_M, _ = gae_tokens(
-        [0] * 5, [0, 0, 1, 2, 2], [0, 0, 0], plain(lam=0.5, decay="turn"), reward_N=[0, 0, 1]
-    )
-    np.testing.assert_allclose(advantage_M, [0.25, 0.25, 0.5, 1, 1])
+@pytest.mark.parametrize(
+    ("settings", "value_M", "turn_M", "reward_N", "expected"),
+    [
+        # Two turns of 2 and 1 tokens; what the environment said in between is no row. Reward 1 for
+        # turn 0 sits on token 1, reward 2 for turn 1 on token 2. Values 1, 3, 4, lambda 1/2:
+        # delta = [0 + 3 - 1, 1 + 4 - 3, 2 + 0 - 4] = [2, 2, -2], A = [2 + 1/2, 2 - 1, -2].
+        ({"lam": 0.5}, [1, 3, 4], [0, 0, 1], [1, 2], [2.5, 1, -2]),
+        # gamma and lambda 1/2, both between turns only: delta = [0 + 3 - 1, 1 + 4/2 - 3, 2 - 4] =
+        # [2, 0, -2]; A_2 = -2, A_1 = 0 - 2/4 = -0.5, A_0 = 2 - 0.5 = 1.5.
+        (
+            {"gamma": 0.5, "lam": 0.5, "decay": "turn"},
+            *([1, 3, 4], [0, 0, 1], [1, 2], [1.5, -0.5, -2]),
+        ),
+        # Turns of 2, 1 and 2 tokens, reward 1 on the last token; lambda 1/2 at both borders.
+        (
+            {"lam": 0.5, "decay": "turn"},
+            *([0] * 5, [0, 0, 1, 2, 2], [0, 0, 1], [0.25, 0.25, 0.5, 1, 1]),
+        ),
+    ],
+)
+def test_gae_over_tokens_by_hand(settings, value_M, turn_M, reward_N, expected):
+    episode_N = np.zeros(len(reward_N), int)
+    found = gae_tokens(value_M, turn_M, episode_N, plain(**settings), reward_N=reward_N)
+    np.testing.assert_allclose(found, [expected, np.add(expected, value_M)])
 
 
 def test_token_rewards_add_to_turn_rewards():
@@ -78,56 +74,23 @@ def test_token_rewards_add_to_turn_rewards():
     np.testing.assert_allclose(both, alone, rtol=1e-6)
 
 
-@given(lengths, st.integers(0, 2**32 - 1))
-@settings(max_examples=50)
-def test_lambda_one_gamma_one_is_return_minus_value(length_B, seed):
-    reward_N, value_N, episode_N = batch(length_B, seed)
-    advantage_N, target_N = gae_turns(reward_N, value_N, episode_N, plain(gamma=1, lam=1))
-    return_N = discounted_return(reward_N, episode_N, 1.0)
-    np.testing.assert_allclose(advantage_N, return_N - value_N, atol=1e-5)
-    np.testing.assert_allclose(target_N, return_N, atol=1e-5)
-
-
-@given(lengths, st.floats(0, 1), st.integers(0, 2**32 - 1))
-@settings(max_examples=50)
-def test_lambda_zero_is_the_one_step_residual(length_B, gamma, seed):
-    reward_N, value_N, episode_N = batch(length_B, seed)
-    advantage_N, _ = gae_turns(reward_N, value_N, episode_N, plain(gamma=gamma, lam=0))
-    last_N = np.append(episode_N[1:] != episode_N[:-1], True)
-    next_N = np.where(last_N, 0, np.append(value_N[1:], 0))
-    np.testing.assert_allclose(advantage_N, reward_N + gamma * next_N - value_N, atol=1e-5)
-
-
 @given(lengths, st.floats(0, 1), st.floats(0, 1), st.integers(0, 2**32 - 1))
-@settings(max_examples=50)
-def test_one_token_per_turn_makes_both_forms_equal(length_B, gamma, lam, seed):
+@settings(max_examples=25)
+def test_gae_equals_the_sum_of_its_definition_within_every_episode(length_B, gamma, lam, seed):
     reward_N, value_N, episode_N = batch(length_B, seed)
+    last_N = np.append(episode_N[1:] != episode_N[:-1], True)
+    delta_N = reward_N + gamma * np.where(last_N, 0, np.append(value_N[1:], 0)) - value_N
+    t = np.arange(len(episode_N))
+    decay_NN = np.triu((gamma * lam) ** np.maximum(t - t[:, None], 0))
+    expected = (decay_NN * (episode_N == episode_N[:, None])) @ delta_N
+    cfg = plain(gamma=gamma, lam=lam)
+    found = gae_turns(reward_N, value_N, episode_N, cfg)
+    np.testing.assert_allclose(found, [expected, expected + value_N], atol=1e-5)
+    # With a token per turn both forms are equal, whatever decays.
     for decay in ("token", "turn"):
         cfg = plain(gamma=gamma, lam=lam, decay=decay)
-        tokens = gae_tokens(value_N, np.arange(len(episode_N)), episode_N, cfg, reward_N=reward_N)
-        np.testing.assert_allclose(tokens, gae_turns(reward_N, value_N, episode_N, cfg), atol=1e-5)
-
-
-def test_terminal_surprise_decays_by_gamma_lambda_per_turn():
-    # A value that has converged to the discounted chance of success leaves no residual before the
-    # end, so k turns earlier the advantage is (gamma lambda)^k times the last one.
-    gamma, lam, turns, chance = 0.99, 0.95, 30, 0.4
-    k = np.arange(turns)[::-1]
-    value_N = chance * gamma**k
-    reward_N = np.eye(turns)[-1]
-    advantage_N, _ = gae_turns(reward_N, value_N, np.zeros(turns, int), plain(gamma=gamma, lam=lam))
-    np.testing.assert_allclose(advantage_N, (1 - chance) * (gamma * lam) ** k, rtol=1e-4)
-
-
-@given(lengths, st.integers(0, 2**32 - 1))
-@settings(max_examples=40)
-def test_each_episode_is_as_if_it_were_alone(length_B, seed):
-    reward_N, value_N, episode_N = batch(length_B, seed)
-    together = gae_turns(reward_N, value_N, episode_N, plain(gamma=0.9))
-    for b in range(len(length_B)):
-        mine = episode_N == b
-        alone = gae_turns(reward_N[mine], value_N[mine], episode_N[mine], plain(gamma=0.9))
-        np.testing.assert_allclose(np.stack(together)[:, mine], alone, rtol=1e-6)
+        tokens = gae_tokens(value_N, t, episode_N, cfg, reward_N=reward_N)
+        np.testing.assert_allclose(tokens, found, atol=1e-5)
 
 
 def test_targets_are_taken_before_whitening():
@@ -148,11 +111,8 @@ def test_turns_and_episodes_without_tokens():
     )
     np.testing.assert_allclose(advantage_M, [8, 2, 7])
     np.testing.assert_allclose(target_M, [8, 2, 7])
-
-
-def test_no_tokens_at_all():
-    advantage_M, target_M = gae_tokens([], [], [0, 1], GAEConfig(), reward_N=[1, 2])
-    assert advantage_M.shape == target_M.shape == (0,)
+    for nothing in gae_tokens([], [], [0, 1], GAEConfig(), reward_N=[1, 2]):
+        assert nothing.shape == (0,)
 
 
 def test_the_turn_limit_ends_the_episode_unless_bootstrapped():

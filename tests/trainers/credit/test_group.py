@@ -72,64 +72,50 @@ def test_epsilon_is_added_to_the_deviation():
     np.testing.assert_allclose(found, np.array([-1, 1]) / (np.sqrt(2) + 1), rtol=1e-6)
 
 
-def test_two_groups_by_hand():
-    # Groups (0, 2) and (10, 14). GRPO: deviations over std sqrt(2) and sqrt(8).
-    return_B, group_B = [0, 10, 2, 14], [7, 9, 7, 9]
-    np.testing.assert_allclose(
-        advantage(return_B, group_B), np.array([-1, -1, 1, 1]) / np.sqrt(2), rtol=1e-5
-    )
-    # REINFORCE++ compares with the whole batch: mean 6.5, variance (42.25 + 12.25 + 20.25 +
-    # 56.25) / 3 = 131 / 3.
-    np.testing.assert_allclose(
-        advantage(return_B, group_B, "reinforce++"),
-        np.array([-6.5, 3.5, -4.5, 7.5]) / np.sqrt(131 / 3),
-        rtol=1e-6,
-    )
-    # Its baseline form: deviations -1, -2, 1, 2, variance 10 / 3.
-    np.testing.assert_allclose(
-        advantage(return_B, group_B, "reinforce++_baseline"),
-        np.array([-1, -2, 1, 2]) / np.sqrt(10 / 3),
-        rtol=1e-6,
-    )
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        # Groups (0, 2) and (10, 14). GRPO: deviations over std sqrt(2) and sqrt(8).
+        ("grpo", np.array([-1, -2, 1, 2]) / (np.sqrt([2, 8, 2, 8]) + 1e-6)),
+        # REINFORCE++ compares with the whole batch: mean 6.5, variance (42.25 + 12.25 + 20.25 +
+        # 56.25) / 3 = 131 / 3.
+        ("reinforce++", np.array([-6.5, 3.5, -4.5, 7.5]) / np.sqrt(131 / 3)),
+        # Its baseline form: deviations -1, -2, 1, 2, variance 10 / 3.
+        ("reinforce++_baseline", np.array([-1, -2, 1, 2]) / np.sqrt(10 / 3)),
+    ],
+)
+def test_two_groups_by_hand(kind, expected):
+    found = advantage([0, 10, 2, 14], [7, 9, 7, 9], kind)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-@given(groups, st.sampled_from(CENTRED))
-@settings(max_examples=80)
-def test_advantages_sum_to_zero_within_every_group(returns, kind):
+@given(
+    groups,
+    st.sampled_from(KINDS),
+    st.tuples(st.floats(0.125, 64), st.floats(-8, 8), st.integers(0, 2**32 - 1)),
+)
+@settings(max_examples=60)
+def test_sums_within_groups_and_what_does_not_matter(returns, kind, changes):
+    scale, shift, seed = changes
     return_B, group_B = flat(returns)
-    sums = np.bincount(group_B, weights=advantage(return_B, group_B, kind))
-    np.testing.assert_allclose(sums, 0, atol=1e-5)
-
-
-@given(groups, st.sampled_from(KINDS), st.integers(0, 2**32 - 1))
-@settings(max_examples=80)
-def test_the_order_of_members_and_the_numbers_of_groups_do_not_matter(returns, kind, seed):
-    return_B, group_B = flat(returns)
-    order = np.random.default_rng(seed).permutation(len(return_B))
     straight = advantage(return_B, group_B, kind)
+    if kind in CENTRED:
+        np.testing.assert_allclose(np.bincount(group_B, weights=straight), 0, atol=1e-5)
+    # The order of members and the numbers of groups.
+    order = np.random.default_rng(seed).permutation(len(return_B))
     mixed = advantage(return_B[order], 1000 - 3 * group_B[order], kind)
     np.testing.assert_allclose(mixed, straight[order], atol=1e-5)
+    # A shift, and, where deviations are divided by, the scale.
+    factor = scale if kind in ("dr_grpo", "rloo") else 1
+    other = advantage(return_B * scale + shift, group_B, kind)
+    np.testing.assert_allclose(other, factor * straight, rtol=1e-3, atol=1e-3 * factor)
 
 
-@given(groups, st.floats(0.125, 64), st.floats(-8, 8))
-@settings(max_examples=60)
-def test_scale_and_shift_of_the_returns(returns, scale, shift):
-    return_B, group_B = flat(returns)
-    other_B = return_B * scale + shift
-    for kind, factor in (("grpo", 1), ("reinforce++_baseline", 1), ("rloo", scale)):
-        np.testing.assert_allclose(
-            advantage(other_B, group_B, kind),
-            factor * advantage(return_B, group_B, kind),
-            rtol=1e-3,
-            atol=1e-3 * factor,
-        )
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @given(value=st.floats(-1e6, 1e6), size=st.integers(2, 9))
 @settings(max_examples=25)
-def test_equal_returns_give_exactly_zero(kind, value, size):
-    assert (advantage([value] * size, kind=kind) == 0).all()
+def test_equal_returns_give_exactly_zero(value, size):
+    for kind in KINDS:
+        assert (advantage([value] * size, kind=kind) == 0).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -148,17 +134,10 @@ def test_a_group_of_one_keeps_its_return_or_gets_zero(kind):
     assert advantage([3, 1, 5], [0, 1, 1], kind, singleton="zero")[0] == 0
 
 
-def test_a_group_of_one_under_the_whitened_baseline():
-    # Raw: deviations 3, -2, 2 are whitened together. Zero: 0, -2, 2.
-    group_B = [0, 1, 1]
-    np.testing.assert_allclose(
-        advantage([3, 1, 5], group_B, "reinforce++_baseline"), whiten([3, -2, 2]), rtol=1e-6
-    )
-    np.testing.assert_allclose(
-        advantage([3, 1, 5], group_B, "reinforce++_baseline", singleton="zero"),
-        whiten([0, -2, 2]),
-        rtol=1e-6,
-    )
+@pytest.mark.parametrize(("singleton", "raw"), [("raw", [3, -2, 2]), ("zero", [0, -2, 2])])
+def test_a_group_of_one_under_the_whitened_baseline(singleton, raw):
+    found = advantage([3, 1, 5], [0, 1, 1], "reinforce++_baseline", singleton=singleton)
+    np.testing.assert_allclose(found, whiten(raw), rtol=1e-6)
 
 
 def test_rows_count_a_trajectory_once_per_turn():
@@ -257,19 +236,15 @@ def test_rows_equal_a_table_of_repeated_members():
         weighted = advantage(return_B, kind=kind, weight_B=length_B)
         repeated = advantage(np.repeat(return_B, length_B), kind=kind)
         np.testing.assert_allclose(np.repeat(weighted, length_B), repeated, atol=1e-6)
+        assert advantage([], kind=kind).shape == (0,)
 
 
-def test_the_outcome_column_can_be_another_one():
+def test_the_outcome_column_can_be_a_score_or_success():
     turns = make_turns([0, 0], [0, 0], [2, 1], score_N=np.array([1.0, 1.0, 0.0]))
-    cfg = GroupConfig(kind="dr_grpo", outcome="score_N")
-    assert group_advantage_of_turns(turns, cfg).tolist() == [0.5, 0.5, -0.5]
-
-
-def test_a_success_column_is_a_return_of_zero_or_one():
-    turns = make_turns([0, 0], [0, 0], [2, 1])
     turns.success_N[:2] = True
-    cfg = GroupConfig(kind="rloo", outcome="success_N")
-    assert group_advantage_of_turns(turns, cfg).tolist() == [1, 1, -1]
+    for outcome in ("score_N", "success_N"):
+        cfg = GroupConfig(kind="dr_grpo", outcome=outcome)
+        assert group_advantage_of_turns(turns, cfg).tolist() == [0.5, 0.5, -0.5]
 
 
 def test_failed_episodes_count_nowhere_and_get_nothing():
@@ -279,47 +254,21 @@ def test_failed_episodes_count_nowhere_and_get_nothing():
     assert whole_groups([True, False, True, True], group_B).tolist() == [False, False, True, True]
 
 
-def test_no_episodes():
-    for kind in KINDS:
-        assert advantage([], kind=kind).shape == (0,)
+@pytest.mark.parametrize("p", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("members", [2, 4])
+def test_the_expected_gradient_is_right_where_the_policy_decides_when_to_stop(p, members):
+    """The smallest such task, where normalising per turn index would lose it all (verl issue 7244).
 
-
-# --- Normalising per turn index biases the gradient (verl issue 7244) -----------------------------
-#
-# The smallest task in which the policy decides when to stop: with probability p it takes a second
-# turn, which pays 1, else it stops with 0. J = p, so dJ/dlogit = p (1 - p). The score of the first
-# turn is (1 - p) for going on and -p for stopping; the second turn has nothing to choose.
-
-
-def expected_gradient(estimator, p: float, members: int) -> float:
-    """Return E[ sum_b A_b score_b / members ] over all groups, by enumeration."""
-    total = 0.0
+    With probability p a member takes a second turn, which pays 1, else it stops with 0: J = p, so
+    dJ/dlogit = p (1 - p). Its first turn's score is 1 - p for going on and -p for stopping; the
+    second turn has nothing to choose.
+    """
+    found = {"rloo": 0.0, "dr_grpo": 0.0}
     for goes_on in product([0, 1], repeat=members):
         chance = np.prod([p if g else 1 - p for g in goes_on])
         score_B = np.array([1 - p if g else -p for g in goes_on])
-        total += chance * float(np.mean(estimator(np.array(goes_on)) * score_B))
-    return total
-
-
-def per_turn_index(goes_on_B):
-    """Centre each turn's reward among the members that reached this turn index, then add up."""
-    # Turn 0 pays 0 to all. Turn 1 pays 1 to those that took it, which is also their mean.
-    second_B = (
-        np.where(goes_on_B == 1, 1.0 - goes_on_B[goes_on_B == 1].mean(), 0.0)
-        if (goes_on_B.any())
-        else np.zeros(len(goes_on_B))
-    )
-    return 0.0 + second_B
-
-
-@pytest.mark.parametrize("p", [0.2, 0.5, 0.9])
-@pytest.mark.parametrize("members", [2, 4])
-def test_normalising_per_turn_index_would_bias_the_gradient_and_ours_does_not(p, members):
-    truth = p * (1 - p)
-    # A member that stops meets one baseline term fewer: the reward for going on vanishes.
-    assert expected_gradient(per_turn_index, p, members) == pytest.approx(0.0)
-    rloo = expected_gradient(lambda r: advantage(r, kind="rloo"), p, members)
-    assert rloo == pytest.approx(truth, rel=1e-5)
+        for kind in found:
+            found[kind] += chance * float(np.mean(advantage(goes_on, kind=kind) * score_B))
+    assert found["rloo"] == pytest.approx(p * (1 - p), rel=1e-5)
     # A mean that includes the member itself only shrinks the gradient, by (n - 1) / n.
-    dr = expected_gradient(lambda r: advantage(r, kind="dr_grpo"), p, members)
-    assert dr == pytest.approx(truth * (members - 1) / members, rel=1e-5)
+    assert found["dr_grpo"] == pytest.approx(p * (1 - p) * (members - 1) / members, rel=1e-5)

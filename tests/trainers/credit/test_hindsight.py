@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from creditrl.trainers.credit.hindsight import modulated, segment_reward, turn_importance
 
@@ -76,17 +74,3 @@ def test_the_reward_of_turns():
     # before a segment's end is not read.
     expected = 0.7 * np.array([0, 0.6, 0.4, 1]) + 0.3 * np.array([1, 0, 1, 1])
     np.testing.assert_allclose(reward, expected, rtol=1e-6)
-
-
-@settings(max_examples=50)
-@given(st.integers(0, 2**32 - 1))
-def test_rewards_have_norm_1_and_keep_their_signs(seed):
-    rng = np.random.default_rng(seed)
-    episode = np.sort(rng.integers(0, 4, size=15))
-    reward, importance = rng.normal(size=15), rng.random(15) + 0.1
-    found = modulated(reward, importance, episode)
-    for number in np.unique(episode):
-        assert np.abs(found[episode == number]).sum() == pytest.approx(1, abs=1e-5)
-    assert (np.sign(found) == np.sign(reward)).all()
-    # Neither the scale of r nor that of z matters.
-    np.testing.assert_allclose(modulated(5 * reward, importance, episode), found, atol=1e-5)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from creditrl.trainers.credit.imitation import (
@@ -27,6 +27,7 @@ def test_what_a_discriminator_pays(form, reward):
     np.testing.assert_allclose(discriminator_reward([0.0, LOG3], form), reward, rtol=1e-6)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=8))
 def test_the_logit_is_the_sum_of_the_others_and_extremes_stay_finite(logits):
     log, gail = discriminator_reward(logits, "log"), discriminator_reward(logits, "gail")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from creditrl.trainers.credit.implicit import (
     group_normalised,
@@ -21,8 +19,8 @@ from creditrl.trainers.credit.whiten import whiten
 
 def test_turns_are_normalised_over_their_group():
     # Group 0: 1, 2, 3: mean 2, unbiased std 1. Group 1: equal values.
-    found = group_normalised([1, 2, 3, 5, 5], [0, 0, 0, 1, 1])
-    np.testing.assert_allclose(found, [-1, 0, 1, 0, 0], atol=1e-5)
+    found = group_normalised([1, 5, 2, 3, 5], [0, 1, 0, 0, 1])
+    np.testing.assert_allclose(found, [-1, 0, 0, 1, 0], atol=1e-5)
 
 
 def test_rounding_noise_is_not_blown_up():
@@ -120,22 +118,6 @@ def test_primes_baselines_leave_one_out_of_three():
     np.testing.assert_allclose(only, whiten(np.array([2.5, 3.0, 0.5])), atol=1e-5)
     only = prime_advantage([0.3, 0.6, 0.1], [1, 0, 0], [0, 1, 2], [0, 1, 2], process_coef=1)
     np.testing.assert_allclose(only, whiten(np.array([5.3, 0.6, 0.1])), atol=1e-5)
-
-
-@settings(max_examples=50)
-@given(st.integers(0, 2**32 - 1))
-def test_group_advantages_sum_to_zero_and_do_not_know_the_order(seed):
-    rng = np.random.default_rng(seed)
-    value, group = rng.normal(size=20), rng.integers(0, 4, size=20)
-    found = group_normalised(value, group)
-    for number in np.unique(group):
-        assert found[group == number].sum() == pytest.approx(0, abs=1e-4)
-    order = rng.permutation(20)
-    np.testing.assert_allclose(
-        group_normalised(value[order], group[order]), found[order], atol=1e-4
-    )
-    # Scale and shift play no part where the floor does not act.
-    np.testing.assert_allclose(group_normalised(3 * value + 7, group), found, atol=1e-3)
 
 
 def test_pair_accuracy_is_of_sums_or_of_means_within_groups():

@@ -21,12 +21,9 @@ def test_kl_reward_by_hand(kind, kl):
     np.testing.assert_allclose(reward_M, -0.5 * np.array(kl), rtol=1e-6)
 
 
-def test_equal_policies_cost_nothing_and_extremes_are_clamped():
+def test_equal_policies_cost_nothing_and_log_ratios_are_clamped_at_20():
     for kind in ("k1", "k2", "k3", "abs"):
         assert kl_reward([-1.5], [-1.5], 1.0, kind)[0] == 0
         assert np.isfinite(kl_reward([-1e4, 0], [0, -1e4], 1.0, kind)).all()
-
-
-def test_the_log_ratio_is_clamped_at_20():
     np.testing.assert_allclose(kl_reward([-30, 0], [0, -30], 1.0), [20, -20])
     np.testing.assert_allclose(kl_reward([-30], [0], 1.0, "abs", log_ratio_limit=3), [-3])

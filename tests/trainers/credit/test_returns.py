@@ -28,7 +28,7 @@ def test_no_turns_give_no_returns():
 
 
 @given(lengths, st.floats(0, 1), st.integers(0, 2**32 - 1))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_discounted_return_equals_the_sum_of_its_definition(length_B, gamma, seed):
     episode_N = np.repeat(np.arange(len(length_B)), length_B)
     reward_N = np.random.default_rng(seed).normal(size=len(episode_N))
@@ -45,23 +45,6 @@ def test_discounted_return_equals_the_sum_of_its_definition(length_B, gamma, see
     )
 
 
-@given(lengths, st.integers(0, 2**32 - 1))
-@settings(max_examples=40)
-def test_the_order_of_episodes_does_not_matter(length_B, seed):
-    rng = np.random.default_rng(seed)
-    rewards = [rng.normal(size=n) for n in length_B]
-    order = rng.permutation(len(length_B))
-
-    def returns(parts):
-        episode_N = np.repeat(np.arange(len(parts)), [len(p) for p in parts])
-        all_N = discounted_return(np.concatenate(parts), episode_N, 0.9)
-        return [all_N[episode_N == b] for b in range(len(parts))]
-
-    straight, mixed = returns(rewards), returns([rewards[b] for b in order])
-    for place, b in enumerate(order):
-        np.testing.assert_array_equal(mixed[place], straight[b])
-
-
 def test_float32_rewards_are_summed_in_float64():
     # 1e8 and 1 cannot be told apart from 1e8 in float32; the difference survives in float64.
     return_N = discounted_return(np.float32([1e8, 1, -1e8]), [0, 0, 0], 1.0)
@@ -69,6 +52,6 @@ def test_float32_rewards_are_summed_in_float64():
 
 
 def test_one_long_episode_beside_many_short_ones_needs_no_padding():
-    episode_N = np.concatenate([np.zeros(20_000, int), np.arange(1, 20_001)])
-    scan_N = reverse_scan(np.ones(40_000), np.ones(40_000), episode_N)
-    assert scan_N[0] == 20_000 and (scan_N[20_000:] == 1).all()
+    episode_N = np.concatenate([np.zeros(5_000, int), np.arange(1, 5_001)])
+    scan_N = reverse_scan(np.ones(10_000), np.ones(10_000), episode_N)
+    assert scan_N[0] == 5_000 and (scan_N[5_000:] == 1).all()

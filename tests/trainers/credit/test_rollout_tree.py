@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from creditrl.trainers.credit import RolloutTreeConfig, rollout_tree, turn_table
@@ -58,6 +58,7 @@ def random_tree(seed):
     return turns, rng.integers(3, size=rows), rng
 
 
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), prior=st.sampled_from([0.0, 2.0]))
 def test_a_potential_moves_no_action_of_a_state_against_another(seed, prior):
     """Rewards of gamma phi(s') - phi(s) move all returns of a state alike."""

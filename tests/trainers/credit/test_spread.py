@@ -47,7 +47,7 @@ def test_a_turn_without_tokens_hands_its_reward_to_the_nearest_earlier_token():
     st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=5), min_size=1, max_size=5),
     st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=80)
+@settings(max_examples=30)
 def test_rewards_stay_within_their_episode_and_none_is_lost(tokens_of_turns, seed):
     tokens_N = np.concatenate([np.array(t) for t in tokens_of_turns])
     episode_N = np.repeat(np.arange(len(tokens_of_turns)), [len(t) for t in tokens_of_turns])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from creditrl.trainers.credit.state_scores import (
@@ -23,42 +23,37 @@ RELEASED = StateScoreConfig(alpha=1.0)
 
 
 def test_a_state_is_new_given_up_or_between():
-    paper = StateScoreConfig()
-    assert state_score(0, 0, 5, paper) == 1.0
+    assert state_score(0, 0, 5, PAPER) == 1.0
     # Ten failures and no success, or one in eleven: given up. Nine failures: not yet.
-    assert state_score(10, 0, 5, paper) == 0.0
-    assert state_score(11, 1, 5, paper) == 0.0
-    assert state_score(9, 0, 5, paper) == 1.0
+    assert state_score(10, 0, 5, PAPER) == 0.0
+    assert state_score(11, 1, 5, PAPER) == 0.0
+    assert state_score(9, 0, 5, PAPER) == 1.0
     # 12 failures, 2 successes: rate 1/7 > 0.1. lambda_2 = ln 2: exp(-ln 2 / 7) = 2^(-1/7).
     assert state_score(14, 2, 2, RELEASED) == pytest.approx(2 ** (-1 / 7), rel=1e-6)
-    assert state_score(14, 2, 2, paper) == pytest.approx(2 ** (-50 / 7), rel=1e-6)
+    assert state_score(14, 2, 2, PAPER) == pytest.approx(2 ** (-50 / 7), rel=1e-6)
     # A success rate at zeta is given up, but only where 10 failed: 1 of 10 is 9 failures.
     assert state_score(1, 0, 5, StateScoreConfig(xi=1, zeta=0)) == 0.0
     assert state_score(10, 1, 2, RELEASED) == pytest.approx(2**-0.1, rel=1e-6)
     # The rate has 1e-6 in its denominator: 2^(-1 / 1.000001), to the last digits.
     assert state_score(1, 1, 2, RELEASED) == pytest.approx(2 ** (-1 / (1 + 1e-6)), rel=1e-12)
     # At the first turn lambda is 0: whatever the rate, 1.
-    assert state_score(4, 4, 1, paper) == 1.0
+    assert state_score(4, 4, 1, PAPER) == 1.0
 
 
-def reachable(cfg, clocks):
-    """All numbers of rollouts over every history of up to 60 trajectories."""
-    return {
-        rollouts_at(state_score(n, wins, t, cfg))
-        for t in clocks
-        for n in range(61)
-        for wins in range(n + 1)
-    }
-
-
-def test_with_alpha_50_rollouts_are_nearly_binary_with_either_clock():
-    # The largest score between: rate just above 0.1 at t = 2 gives exp(-50 ln 2 * 0.1) = 0.03.
-    assert reachable(PAPER, range(2, 16)) == {0, 1, 8}
-    assert reachable(PAPER, [2, 10, 100, 1000]) == {0, 1, 8}
-
-
-def test_with_alpha_1_the_rollouts_between_are_reached_too():
-    assert {2, 3, 4, 5, 6, 7} <= reachable(RELEASED, range(2, 16))
+@pytest.mark.parametrize(
+    ("alpha", "clocks", "expected"),
+    [
+        # The largest score between: rate just above 0.1 at t = 2 gives exp(-50 ln 2 * 0.1) = 0.03.
+        (50.0, (2, 5, 15), {0, 1, 8}),
+        (50.0, (2, 100, 1000), {0, 1, 8}),
+        (1.0, (2, 5, 15), set(range(9))),
+    ],
+)
+def test_rollouts_are_nearly_binary_with_alpha_50_and_not_with_1(alpha, clocks, expected):
+    cfg = StateScoreConfig(alpha=alpha)
+    # Over every history of up to 40 trajectories.
+    histories = [(n, wins) for n in range(41) for wins in range(n + 1)]
+    assert expected == {rollouts_at(state_score(*h, t, cfg)) for t in clocks for h in histories}
 
 
 def test_the_turns_reward_by_hand():
@@ -67,10 +62,6 @@ def test_the_turns_reward_by_hand():
     assert turn_reward(moved=True, success=0.0, **fresh) == 0.5
     assert turn_reward(moved=False, success=0.0, **fresh) == 0.0
     assert turn_reward(moved=True, success=1.0, **fresh) == 1.0
-    # After ten visits w = e^-1 / 2; the difference of scores weighs 1/2 - w.
-    w = math.exp(-1) / 2
-    known = {"moved": True, "before": 0.9, "after": 0.4, "visits": 10, "success": 0.0}
-    assert turn_reward(**known, cfg=PAPER) == pytest.approx(w + (0.5 - w) * 0.5)
 
 
 def test_novelty_weighs_less_with_every_visit():
@@ -84,28 +75,22 @@ def test_novelty_weighs_less_with_every_visit():
     assert novelty_weight(3, StateScoreConfig(novelty=False)) == 0.0
 
 
-def test_the_first_trajectory_of_a_global_clock_is_at_one():
-    # ln 1 = 0: after one trajectory t is 2, before it 1.
-    table, cfg = StateTable(), StateScoreConfig(alpha=1.0, lambda_clock="global")
-    assert table.score(7, 5, cfg) == 1.0
-    table.record([7], True)
-    assert table.score(7, 5, cfg) == pytest.approx(1 / 2, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
+        ({}, math.exp(-1) / 2 + (0.5 - math.exp(-1) / 2) * 0.5),
         ({"novelty": False}, 0.5 * 0.5),
         ({"score_difference": False}, math.exp(-1) / 2),
         ({"fixed_weight": 0.2}, 0.2 + 0.3 * 0.5),
     ],
 )
-def test_ablations_change_the_reward(changes, expected):
+def test_after_ten_visits_differences_of_scores_count_beside_novelty(changes, expected):
+    # w = e^-1 / 2; the difference of scores weighs 1/2 - w.
     known = {"moved": True, "before": 0.9, "after": 0.4, "visits": 10, "success": 0.0}
     assert turn_reward(**known, cfg=StateScoreConfig(**changes)) == pytest.approx(expected)
-    assert expected != pytest.approx(turn_reward(**known, cfg=PAPER))
 
 
+@settings(max_examples=50)
 @given(
     n=st.integers(0, 500),
     share=st.floats(0, 1),
@@ -123,8 +108,11 @@ def test_scores_lie_between_0_and_1_and_fall_with_success(n, share, t, alpha):
 
 
 def test_a_state_counts_once_per_trajectory():
-    table = StateTable()
+    table, by_trajectories = StateTable(), StateScoreConfig(alpha=1.0, lambda_clock="global")
+    assert table.score(7, 5, by_trajectories) == 1.0
     table.record([7, 7, 8], True)
+    # ln 1 = 0: before the first trajectory t is 1, after it 2.
+    assert table.score(7, 5, by_trajectories) == pytest.approx(1 / 2, rel=1e-5)
     table.record([7], False)
     assert (table.visits(7), table.visits(8), table.visits(9)) == (2, 1, 0)
     assert len(table) == 2 and (table.trajectories, table.solved) == (2, 1)
@@ -135,7 +123,6 @@ def test_a_state_counts_once_per_trajectory():
     ]
     # lambda_2 = ln 2, rate 1/2
     assert table.score(7, 1, RELEASED) == pytest.approx(2**-0.5, rel=1e-6)
-    by_trajectories = StateScoreConfig(alpha=1.0, lambda_clock="global")
     table.record([9], False)
     # Three trajectories so far: t = 1 + 3, whatever the turn.
     for depth in (0, 1, 9):
@@ -150,6 +137,8 @@ def test_a_state_counts_once_per_trajectory():
     # 1/2 itself is not: alpha undoes the 1e-6 of the rate.
     assert table.high_share(StateScoreConfig(alpha=1 + 1e-6)) == pytest.approx(2 / 3)
     assert StateTable().high_share(RELEASED) == 0.0
+    # A state that was never passed is not given up.
+    assert StateTable().score(7, 3, StateScoreConfig(xi=1)) == 1.0
 
 
 def test_the_rewards_of_an_episode_by_hand():
@@ -224,7 +213,3 @@ def test_of_one_trajectory_its_outcome_is_the_rate():
     table = StateTable()
     table.record([10], True)
     assert table.reward(99, None, moved=True, depth=0, gained=1.0, cfg=RATES) == 0.0
-
-
-def test_a_state_that_was_never_passed_is_not_given_up():
-    assert StateTable().score(7, 3, StateScoreConfig(xi=1)) == 1.0

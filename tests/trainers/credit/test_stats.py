@@ -52,7 +52,7 @@ def test_no_rows_have_no_groups():
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(2**62, 2**62 + 3)), max_size=30))
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_joint_index_is_equal_where_all_columns_are(pairs):
     first, second = (np.array([p[i] for p in pairs], np.int64) for i in (0, 1))
     index_N = joint_index(first, second)

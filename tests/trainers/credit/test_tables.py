@@ -27,6 +27,10 @@ def test_rewards_and_episodes_are_enough():
     assert table.group_N.tolist() == table.task_N.tolist() == [0, 0, 0]
     assert table.grounded_N.all() and not table.success_N.any() and not table.truncated_N.any()
     assert table.state_N is None and not table.scores
+    # Groups are tasks where nothing else is said.
+    assert turn_table([0, 0], [0, 1], group=[3, 5]).task_N.tolist() == [3, 5]
+    # Labels may come as objects: a column of strings in a data frame.
+    assert turn_table([1, 2], np.array(["a", "b"], dtype=object)).episode_ids == ("a", "b")
 
 
 def test_every_column_can_be_given():
@@ -48,16 +52,6 @@ def test_every_column_can_be_given():
     assert table.success_N.tolist() == [True, False]
     assert table.require("progress_N", hint="").tolist() == [0.1, 0.2]
     assert table.scores["segment_N"].dtype == np.int64  # numbers of segments are no measures
-
-
-def test_groups_are_tasks_where_nothing_else_is_said():
-    assert turn_table([0, 0], [0, 1], group=[3, 5]).task_N.tolist() == [3, 5]
-
-
-def test_labels_may_come_as_objects():
-    # A column of strings in a data frame.
-    table = turn_table([1, 2], np.array(["a", "b"], dtype=object))
-    assert table.episode_ids == ("a", "b")
 
 
 def test_no_turns():

@@ -37,7 +37,7 @@ def test_a_small_variance_has_1e_8_added():
 
 
 @given(values)
-@settings(max_examples=80)
+@settings(max_examples=30)
 def test_the_result_has_mean_zero_and_variance_one(value):
     white_N = whiten(value)
     if np.ptp(value) > 1e-2:
@@ -45,13 +45,9 @@ def test_the_result_has_mean_zero_and_variance_one(value):
         np.testing.assert_allclose(white_N.var(ddof=1), 1, rtol=1e-2)
 
 
-@given(st.floats(-1e6, 1e6), st.integers(1, 9))
-@settings(max_examples=40)
-def test_equal_values_give_exactly_zero(value, count):
-    assert (whiten([value] * count) == 0).all()
-
-
 def test_values_equal_up_to_rounding_give_exactly_zero():
+    for count in range(1, 10):
+        assert (whiten([-123456.7] * count) == 0).all()
     # 0.1 + 0.2 is not 0.3; sqrt(1e-8) would leave a trace of it.
     assert (whiten([0.1 + 0.2, 0.3]) == 0).all()
 
