@@ -29,6 +29,8 @@ EPISODE = torch.tensor([0, 0, 0, 1])
         (TURN, 2.0, [2.0, 2.0, 0.5, 1.0], [True, True, False, False]),  # 1.5 * 4
         (EPISODE, 8.0, [3.0, 3.0, 3.0, 1.0], [False, False, False, False]),  # 1.5 * 4 * 0.5
         (EPISODE, 2.0, [2.0, 2.0, 2.0, 1.0], [True, True, True, False]),
+        # A weight of just the cap is not capped.
+        (torch.arange(4), 1.0, [1.0, 1.0, 0.5, 1.0], [True, True, False, False]),
     ],
 )
 def test_weights_of_tokens_turns_and_episodes_by_hand(unit, cap, weights, capped):
@@ -44,11 +46,6 @@ def test_weights_have_no_gradient_and_stay_finite():
     assert found[0] == 2.0 and 0.0 < found[1] < 1e-8
     far, _ = importance_weights(old.detach(), torch.tensor([-500.0, 0.0]), 1e30)
     torch.testing.assert_close(far, torch.tensor([20.0, -20.0]).exp())
-
-
-def test_a_weight_of_just_the_cap_is_not_capped():
-    weight, capped = importance_weights(OLD, OLD, 1.0)
-    assert weight.tolist() == [1.0] * 4 and not capped.any()
 
 
 def test_columns_of_unequal_length_are_refused():
@@ -102,9 +99,5 @@ def test_with_equal_log_probabilities_nothing_changes(unit):
     assert torch.equal(weighed[1], plain[1])
     assert weighed[2]["sampler_weight"] == 1.0
     assert weighed[2]["sampler_capped"] == weighed[2]["sampler_kl"] == 0.0
-
-
-def test_a_cap_of_0_is_no_correction():
-    assert (
-        loss_of(PolicyLossConfig(sampler_cap=0), SAMPLER)[0] == loss_of(PolicyLossConfig(), OLD)[0]
-    )
+    # A cap of 0 is no correction.
+    assert loss_of(PolicyLossConfig(sampler_cap=0, sampler_unit=unit), SAMPLER)[0] == plain[0]

@@ -93,12 +93,19 @@ def test_ppo_clip_by_hand():
         assert metrics["old_kl"] == pytest.approx(math.expm1(d) - d, rel=1e-5)
 
 
-def test_asymmetric_clip_by_hand():
-    # At 1.25 DAPO's range 0.8 to 1.28 still learns where 0.8 to 1.2 does not.
-    loss, gradient, _ = by_ratio([1.25], [1], PolicyLossConfig(clip_high=0.28))
-    assert loss == pytest.approx(-1.25) and gradient.item() == pytest.approx(-1.25)
-    loss, gradient, _ = by_ratio([1.25], [1], PolicyLossConfig())
-    assert loss == pytest.approx(-1.2) and gradient.item() == 0
+@pytest.mark.parametrize(
+    ("fields", "expected", "slope"),
+    [
+        # At 1.25 DAPO's range 0.8 to 1.28 still learns where 0.8 to 1.2 does not.
+        ({"clip_high": 0.28}, -1.25, -1.25),
+        ({}, -1.2, 0),
+        ({"clip": False}, -1.25, -1.25),
+    ],
+)
+def test_asymmetric_clip_by_hand(fields, expected, slope):
+    loss, gradient, metrics = by_ratio([1.25], [1], PolicyLossConfig(**fields))
+    assert loss == pytest.approx(expected) and gradient.item() == pytest.approx(slope)
+    assert ("clip_fraction" in metrics) == fields.get("clip", True)
 
 
 def test_dual_clip_by_hand():
@@ -174,27 +181,25 @@ def test_cispo_of_a_turn_weighs_all_its_tokens_alike():
         np.testing.assert_allclose(gradient, [-weight / 2, weight / 2], rtol=1e-5)
 
 
-def test_a_constant_divisor_scales_the_whole_loss():
-    # Episodes of 3 tokens with log pi = -1 and advantage 1: 6 tokens / (2 episodes * 12) = 1/4.
-    logprob = torch.full((6,), -1.0)
-    cfg = PolicyLossConfig(ratio="none", aggregate="seq-mean-token-sum", length_divisor=12)
-    loss, _ = policy_loss(logprob, None, np.ones(6), TURN_M, EPISODE_M, cfg)
-    assert loss.item() == pytest.approx(0.25)
-
-
-def test_plain_policy_gradient_by_hand():
-    # -(1 * -1 + 2 * -3) / 2 = 3.5, without any old policy.
-    logprob = torch.tensor([-1.0, -3.0], requires_grad=True)
-    loss, _ = policy_loss(logprob, None, [1, 2], [0, 1], [0, 0], PolicyLossConfig(ratio="none"))
-    assert loss.item() == pytest.approx(3.5)
+@pytest.mark.parametrize(
+    ("settings", "logprob", "advantage", "index", "expected", "slope"),
+    [
+        # -(1 * -1 + 2 * -3) / 2 = 3.5, without any old policy.
+        ({}, [-1.0, -3.0], [1, 2], ([0, 1], [0, 0]), 3.5, [-0.5, -1.0]),
+        # Episodes of 3 tokens: 6 tokens / (2 episodes * 12) = 1/4.
+        (
+            {"aggregate": "seq-mean-token-sum", "length_divisor": 12},
+            *([-1.0] * 6, [1] * 6, (TURN_M, EPISODE_M), 0.25, [-1 / 24] * 6),
+        ),
+    ],
+)
+def test_plain_policy_gradient_by_hand(settings, logprob, advantage, index, expected, slope):
+    logprob_M = torch.tensor(logprob, requires_grad=True)
+    cfg = PolicyLossConfig(ratio="none", **settings)
+    loss, _ = policy_loss(logprob_M, None, advantage, *index, cfg)
+    assert loss.item() == pytest.approx(expected)
     loss.backward()
-    assert logprob.grad.tolist() == [-0.5, -1.0]
-
-
-def test_unclipped_ratios_keep_their_gradient():
-    loss, gradient, metrics = by_ratio([3.0], [1], PolicyLossConfig(clip=False))
-    assert loss == pytest.approx(-3) and gradient.item() == pytest.approx(-3)
-    assert "clip_fraction" not in metrics
+    assert logprob_M.grad.tolist() == pytest.approx(slope)
 
 
 def test_turn_ratio_by_hand():
@@ -229,7 +234,7 @@ def test_sequence_ratio_by_hand_and_its_clip():
     tokens=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=4),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_the_token_form_has_the_value_and_gradient_of_the_direct_form(name, tokens, seed):
     # GSPO eq. 13-14: with equal advantages in a unit, the stop-gradient form is the direct one.
     cfg = CONFIGS[name]
@@ -269,8 +274,8 @@ def test_with_a_sequence_ratio_each_turn_keeps_its_own_credit():
     tokens=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=2, max_size=6),
     cuts=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=15)
-def test_gradients_of_micro_batches_add_up_to_the_whole(name, tokens, cuts):
+@settings(max_examples=6)
+def test_gradients_of_micro_batches_add_up_to_the_whole_in_any_order(name, tokens, cuts):
     cfg = CONFIGS[name]
     logprob, entropy, columns = random_batch(tokens, cuts)
     weight_M = aggregation_weights(cfg.aggregate, columns["turn_M"], columns["episode_M"])
@@ -284,10 +289,12 @@ def test_gradients_of_micro_batches_add_up_to_the_whole(name, tokens, cuts):
     loss, metrics = run(slice(None))
     whole = torch.autograd.grad(loss, [logprob, entropy], allow_unused=True)
     # Whole episodes go to micro-batches at random; for token ratios, whole turns would do, too.
-    part_of_episode = np.random.default_rng(cuts).integers(0, 3, size=len(tokens))
+    rng = np.random.default_rng(cuts)
+    part_of_episode = rng.integers(0, 3, size=len(tokens))
     sums = []
     for part in range(3):
-        loss, part_metrics = run(np.flatnonzero(part_of_episode[columns["episode_M"]] == part))
+        chosen = np.flatnonzero(part_of_episode[columns["episode_M"]] == part)
+        loss, part_metrics = run(rng.permutation(chosen))
         loss.backward()
         sums.append(part_metrics)
     torch.testing.assert_close(logprob.grad, whole[0], rtol=1e-5, atol=1e-7)
@@ -295,58 +302,6 @@ def test_gradients_of_micro_batches_add_up_to_the_whole(name, tokens, cuts):
         torch.testing.assert_close(entropy.grad, whole[1])
     total = mean_metrics(add_metrics(sums))
     assert total == pytest.approx(mean_metrics(metrics), rel=1e-4, abs=1e-6)
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_the_order_of_tokens_does_not_matter(name):
-    cfg = CONFIGS[name]
-    logprob, entropy, columns = random_batch([[2, 1], [3], [1, 1, 4]], 3)
-    order = np.random.default_rng(0).permutation(len(logprob))
-    loss, _ = policy_loss(logprob, cfg=cfg, entropy_M=entropy, **columns)
-    mixed, _ = policy_loss(
-        logprob[order],
-        cfg=cfg,
-        entropy_M=entropy[order],
-        **{k: v[order] for k, v in columns.items()},
-    )
-    assert mixed.item() == pytest.approx(loss.item(), rel=1e-5)
-
-
-def test_padding_changes_nothing():
-    # The padded [B, L] form of token-mean PPO, as trainers with masks compute it.
-    cfg = PolicyLossConfig()
-    logprob, _, columns = random_batch([[2], [4], [1]], 1)
-    loss, _ = policy_loss(
-        logprob, *(columns[c] for c in ("old_logprob_M", "advantage_M", "turn_M", "episode_M")), cfg
-    )
-    mask_BL = torch.arange(4) < torch.tensor([[2], [4], [1]])
-    padded = {
-        k: torch.zeros(3, 4).masked_scatter(mask_BL, torch.as_tensor(v, dtype=torch.float32))
-        for k, v in (
-            ("new", logprob.detach()),
-            ("old", columns["old_logprob_M"]),
-            ("A", columns["advantage_M"]),
-        )
-    }
-    ratio = (padded["new"] - padded["old"]).exp()
-    objective = torch.minimum(ratio * padded["A"], ratio.clamp(0.8, 1.2) * padded["A"])
-    assert loss.item() == pytest.approx(-(objective * mask_BL).sum().item() / 7, rel=1e-5)
-
-
-def test_on_policy_every_clipped_loss_has_the_policy_gradient():
-    # At ratio 1 the gradient is -w A for all of them, and the clip is silent.
-    for name in ("ppo", "dapo", "dual", "turn mean", "gspo"):
-        cfg = CONFIGS[name]
-        logprob, _, columns = random_batch([[2, 1], [3]], 5)
-        columns["old_logprob_M"] = logprob.detach().numpy()
-        args = (columns[c] for c in ("old_logprob_M", "advantage_M", "turn_M", "episode_M"))
-        loss, metrics = policy_loss(logprob, *args, cfg)
-        weight = aggregation_weights(cfg.aggregate, TURN_M, EPISODE_M)
-        torch.testing.assert_close(
-            torch.autograd.grad(loss, logprob)[0],
-            torch.tensor(-weight * columns["advantage_M"], dtype=torch.float32),
-        )
-        assert mean_metrics(metrics)["clip_fraction"] == 0
 
 
 def test_kl_and_entropy_terms_by_hand():
@@ -415,13 +370,9 @@ def test_log_ratios_are_clamped(fields, limit):
     assert cfg.limit == limit
     loss, gradient, _ = by_ratio([math.exp(30)], [-1], cfg)
     assert loss == pytest.approx(math.exp(limit), rel=1e-5) and gradient.item() == 0
-
-
-def test_half_precision_log_probabilities_are_promoted():
-    logprob = torch.tensor([-1.0, -2.0], dtype=torch.bfloat16, requires_grad=True)
-    loss, _ = policy_loss(
-        logprob, logprob.detach(), np.ones(2), TURN_M[:2], EPISODE_M[:2], PolicyLossConfig()
-    )
+    # Also in half precision, where the loss is float32.
+    half = torch.tensor([-1.0, -2.0], dtype=torch.bfloat16)
+    loss, _ = policy_loss(half, half, np.ones(2), TURN_M[:2], EPISODE_M[:2], cfg)
     assert loss.dtype == torch.float32 and loss.item() == -1.0
 
 

@@ -13,42 +13,28 @@ from creditrl.trainers.losses.metrics import add_metrics, mean_metrics  # noqa: 
 from creditrl.trainers.losses.value import value_loss  # noqa: E402
 
 
-def test_value_loss_by_hand():
-    # Row 0 moved from 0 to 2, clip 0.5 holds it at 0.5. Target 2: errors 0 and -1.5; the larger is
-    # 2.25. Row 1 did not move: (1 - 3)^2 = 4. Loss 0.5 * (2.25 + 4) / 2.
-    value = torch.tensor([2.0, 1.0], requires_grad=True)
-    loss, metrics = value_loss(
-        value, torch.tensor([0.0, 1.0]), torch.tensor([2.0, 3.0]), ValueLossConfig()
-    )
-    assert ValueLossConfig().clip == 0.5
-    assert loss.item() == pytest.approx(0.5 * 6.25 / 2)
+@pytest.mark.parametrize(
+    ("value", "old", "target", "expected", "slope", "clipped"),
+    [
+        # Row 0 moved from 0 to 2, clip 0.5 holds it at 0.5. Target 2: errors 0 and -1.5; the larger
+        # is 2.25. Row 1 did not move: (1 - 3)^2 = 4. The clipped row has no gradient.
+        ([2.0, 1.0], [0.0, 1.0], [2.0, 3.0], 0.5 * 6.25 / 2, [0.0, -1.0], 0.5),
+        # A value that left the target 0: 3 is further away than 0.5, so nothing is clipped.
+        ([3.0], [0.0], [0.0], 0.5 * 9, [3.0], 0),
+        # A step down is clipped like a step up: from 0 to -2, held at -0.5.
+        ([-2.0], [0.0], [-2.0], 0.5 * 2.25, [0.0], 1),
+        # Unclipped: 0.5 * (0 + 4) / 2.
+        ([2.0, 1.0], None, [2.0, 3.0], 1.0, [0.0, -1.0], None),
+    ],
+)
+def test_value_loss_by_hand(value, old, target, expected, slope, clipped):
+    value_M = torch.tensor(value, requires_grad=True)
+    cfg = ValueLossConfig() if old else ValueLossConfig(clip=None)
+    loss, metrics = value_loss(value_M, old and torch.tensor(old), torch.tensor(target), cfg)
+    assert loss.item() == pytest.approx(expected)
     loss.backward()
-    assert value.grad.tolist() == [0.0, -1.0]  # the clipped row has none; (1 - 3) / 2
-    assert mean_metrics(metrics)["value_clipped"] == 0.5
-    # Unclipped: 0.5 * (0 + 4) / 2.
-    loss, _ = value_loss(value.detach(), None, torch.tensor([2.0, 3.0]), ValueLossConfig(clip=None))
-    assert loss.item() == 1.0
-
-
-def test_the_larger_of_both_errors_counts():
-    # The value left the target 0: 3 is further away than 0.5, so nothing is clipped. 0.5 * 9.
-    value = torch.tensor([3.0], requires_grad=True)
-    loss, metrics = value_loss(value, torch.zeros(1), torch.zeros(1), ValueLossConfig())
-    assert loss.item() == 4.5 and mean_metrics(metrics)["value_clipped"] == 0
-    loss.backward()
-    assert value.grad.item() == 3
-
-
-def test_a_step_down_is_clipped_like_a_step_up():
-    # From 0 to -2, held at -0.5; target -2: errors 0 and 2.25.
-    value = torch.tensor([-2.0], requires_grad=True)
-    loss, _ = value_loss(value, torch.zeros(1), torch.tensor([-2.0]), ValueLossConfig())
-    assert loss.item() == 0.5 * 2.25
-
-
-def test_the_sums_are_constants():
-    value = torch.ones(2, requires_grad=True)
-    _, metrics = value_loss(value, torch.zeros(2), torch.zeros(2), ValueLossConfig())
+    assert value_M.grad.tolist() == slope
+    assert mean_metrics(metrics).get("value_clipped") == clipped
     assert not any(figure.requires_grad for figure in metrics.values())
 
 
