@@ -21,9 +21,7 @@ def test_a_long_reply_costs_its_episode():
     np.testing.assert_allclose(plain.advantage_N, np.array([1, -1]) / np.sqrt(2), atol=1e-5)
     long = DAPO(DAPOConfig(max_length=4, overlong_buffer=2)).credit(turns, tokens)
     np.testing.assert_array_equal(long.advantage_N, [0, 0])
-
-
-def test_its_clip_is_wider_above():
+    # Its clip is wider above.
     assert DAPO(DAPOConfig()).policy_loss().clip_range == (0.8, 1.28)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from creditrl.trainers.losses.aggregate import aggregation_weights
+from creditrl.trainers.losses.policy import policy_loss
 from creditrl.trainers.methods.dr_grpo import DrGRPO, DrGRPOConfig
 from creditrl.trainers.methods.gspo import GSPO, GSPOConfig
 
@@ -20,8 +21,6 @@ def test_in_dr_grpo_a_token_weighs_the_same_whatever_its_episodes_length():
 
 
 def test_gspo_has_one_ratio_a_sequence():
-    from creditrl.trainers.losses.policy import policy_loss
-
     method = GSPO(GSPOConfig())
     # Log-ratios 0.0004 and 0.0002: the sequence's is their mean, 0.0003, within 1 + 4e-4; GRPO's
     # clip would not see either. At 0.0006 and 0.0004 the mean 0.0005 is beyond it: no gradient.

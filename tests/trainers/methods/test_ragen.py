@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.credit.bilevel import bilevel_gae
@@ -24,31 +25,24 @@ def test_the_turn_level_is_the_target_of_each_turns_tokens():
     np.testing.assert_allclose(advantage_M, whiten(np.array([0.4, 0.3, 0.7, 0.6])), atol=1e-5)
 
 
-def test_lambda_reaches_both_levels():
-    # lambda 0: A_1 = 0.6, A_0 = 0.5 * 0.4 - 0.2 = 0; targets 0.2 and 1. The first token of a turn
-    # sees only the next token's value: 0.2 - 0.1 = 0.1 and 0.4 - 0.3 = 0.1.
-    advantage_M, target_M = bilevel_gae(TURNS, TOKENS, gamma_turn=0.5, lam=0.0)
-    np.testing.assert_allclose(target_M, [0.2, 0.2, 0.4, 1.0], atol=1e-6)
-    np.testing.assert_allclose(advantage_M, whiten(np.array([0.1, 0.0, 0.1, 0.6])), atol=1e-5)
-
-
-def test_each_level_has_its_own_discount():
-    # As above, and 1/2 between the tokens of a turn, too: the first one's target is 1/2 of the
-    # last one's, 0.5 * 0.5 and 0.5 * 1.
-    _, target_M = bilevel_gae(TURNS, TOKENS, gamma_turn=0.5, gamma=0.5)
-    np.testing.assert_allclose(target_M, [0.25, 0.5, 0.5, 1.0], atol=1e-6)
-    # The paper's numbers are those of nobody's own: 0.95, 1 and 1.
-    for found, same in zip(
-        bilevel_gae(TURNS, TOKENS),
-        bilevel_gae(TURNS, TOKENS, gamma_turn=0.95, gamma=1.0, lam=1.0),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(found, same)
-
-
-def test_turns_without_any_token_have_no_rows():
-    advantage_M, target_M = bilevel_gae(TURNS, token_table([], value=[]))
-    assert advantage_M.shape == target_M.shape == (0,)
+@pytest.mark.parametrize(
+    ("settings", "target_M"),
+    [
+        # lambda 0: A_1 = 0.6, A_0 = 0.5 * 0.4 - 0.2 = 0; targets 0.2 and 1. The first token of a
+        # turn sees only the next token's value, 0.2 and 0.4.
+        ({"gamma_turn": 0.5, "lam": 0.0}, [0.2, 0.2, 0.4, 1.0]),
+        # As above, and 1/2 between the tokens of a turn, too: the first one's target is 1/2 of the
+        # last one's, 0.5 * 0.5 and 0.5 * 1.
+        ({"gamma_turn": 0.5, "gamma": 0.5}, [0.25, 0.5, 0.5, 1.0]),
+        # The paper's: 0.95 between turns, 1 and 1. A_0 = 0.95 * 0.4 - 0.2 + 0.95 * 0.6.
+        ({}, [0.95, 0.95, 1.0, 1.0]),
+    ],
+)
+def test_each_level_has_its_own_discount_and_lambda_reaches_both(settings, target_M):
+    advantage_M, found_M = bilevel_gae(TURNS, TOKENS, **settings)
+    np.testing.assert_allclose(found_M, target_M, atol=1e-6)
+    value_M = np.array([0.1, 0.2, 0.3, 0.4])
+    np.testing.assert_allclose(advantage_M, whiten(np.array(target_M) - value_M), atol=1e-5)
 
 
 def test_what_one_episode_says_does_not_reach_another():
@@ -62,6 +56,8 @@ def test_the_reward_of_a_turn_without_tokens_goes_to_the_one_before():
     turns = turn_table(reward=[0, 2], episode=[0, 0])
     _, target_M = bilevel_gae(turns, token_table([0], value=[0.5]), gamma_turn=0.5)
     np.testing.assert_allclose(target_M, [2.0])
+    for nothing in bilevel_gae(turns, token_table([], value=[])):
+        assert nothing.shape == (0,)
 
 
 def test_released_is_token_gae():

@@ -21,14 +21,5 @@ def test_transitions_of_a_state_are_compared_and_what_failed_pays():
     step = np.array([1, 5, -3, -3]) / 8 / 0.478714
     np.testing.assert_allclose(credit.parts["step"], step, atol=1e-5)
     np.testing.assert_allclose(credit.advantage_N, step - np.array([0, 0, 0.1, 0.1]), atol=1e-5)
-
-
-def test_mean_only_is_an_option():
     credit = ThreeSPO(ThreeSPOConfig(normalise="mean", invalid_penalty=0.0)).credit(TURNS, TOKENS)
     np.testing.assert_allclose(credit.advantage_N, np.array([1, 5, -3, -3]) / 8, atol=1e-6)
-
-
-def test_the_papers_numbers():
-    config = ThreeSPOConfig()
-    assert (config.scores.alpha, config.scores.xi, config.scores.zeta) == (50, 10, 0.1)
-    assert (config.loss.kl_coef, config.loss.kl_kind, config.tree.rollouts) == (0.01, "k3", 8)

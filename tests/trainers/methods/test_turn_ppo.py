@@ -30,6 +30,9 @@ def test_by_hand():
     # Mean 0.15 and deviation 0.45 over turns: long replies count once.
     whitened = credit(gae=replace(PLAIN, whiten=True)).advantage_N
     np.testing.assert_allclose(whitened, [0, 1, -1], atol=1e-6)
+    # A reply has one ratio, of its whole probability.
+    loss = TurnPPO(TurnPPOConfig()).policy_loss()
+    assert (loss.ratio, loss.mean_ratio, loss.clip_range) == ("turn", False, (0.8, 1.2))
 
 
 def test_it_says_what_the_critic_explains_and_whether_it_counts():
@@ -52,8 +55,3 @@ def test_a_potential_in_rewards_and_values_changes_nothing():
     value_N = VALUED.scores["value_N"] - np.array([3, -1, 2], dtype=np.float32)
     shaped = replace(TURNS, reward_N=TURNS.reward_N + shift).with_scores(value_N=value_N)
     np.testing.assert_allclose(credit(shaped).advantage_N, credit().advantage_N, atol=1e-6)
-
-
-def test_a_reply_has_one_ratio_of_its_whole_probability():
-    loss = TurnPPO(TurnPPOConfig()).policy_loss()
-    assert (loss.ratio, loss.mean_ratio, loss.clip_range) == ("turn", False, (0.8, 1.2))
