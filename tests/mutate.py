@@ -34,6 +34,7 @@ import types
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -129,11 +130,7 @@ class Mutant:
 
     def apply(self) -> None:
         """Change the tree; meant for a process of its own."""
-        new = ast.Pass() if self.new is None else self.new
-        if self.place is None:
-            setattr(self.parent, self.name, new)
-        else:
-            getattr(self.parent, self.name)[self.place] = new
+        _put(self.parent, self.name, self.place, ast.Pass() if self.new is None else self.new)
 
 
 def mutants_of(file: str, tree: ast.Module) -> list[Mutant]:
@@ -459,13 +456,13 @@ class Runner:
             os.close(mine)
             _silence()
             found: list[tuple[float, dict[str, set[int]]]] = []
-            for item, after in _with_next(items):
+            for item, after in zip_longest(items, items[1:]):
                 read: dict[str, set[int]] = {}
                 began = time.process_time()
                 sys.settrace(_tracer(paths, read))
-                reports = runtestprotocol(item, nextitem=after, log=False)
+                failed = _fails(item, after)
                 sys.settrace(None)
-                if any(report.failed for report in reports):
+                if failed:
                     found = [(0.0, {item.nodeid: set()})]
                     break
                 found.append((time.process_time() - began, read))
@@ -498,19 +495,14 @@ class Runner:
             signal.alarm(100 * seconds)  # one that waits for something takes no CPU time
             mutant.apply()
             _install(module, tree)
-            for item, after in _with_next(items):
-                if any(r.failed for r in runtestprotocol(item, nextitem=after, log=False)):
-                    break
-            else:
-                status = 0
+            status = int(any(_fails(*pair) for pair in zip_longest(items, items[1:])))
         finally:
             os._exit(status)
 
 
-def _with_next(items: Sequence[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
-    """Yield tests with the one that comes after each, for which fixtures may stay."""
-    for place, item in enumerate(items):
-        yield item, items[place + 1] if place + 1 < len(items) else None
+def _fails(item: pytest.Item, after: pytest.Item | None) -> bool:
+    """Run a test; of the one that comes after it fixtures may stay."""
+    return any(report.failed for report in runtestprotocol(item, nextitem=after, log=False))
 
 
 def _silence() -> None:
@@ -520,18 +512,13 @@ def _silence() -> None:
 
 
 def _tracer(paths: set[str], read: dict[str, set[int]]) -> Any:
-    def inside(frame: types.FrameType, event: str, _: Any) -> Any:
-        if event == "line":
-            read.setdefault(frame.f_code.co_filename, set()).add(frame.f_lineno)
-        return inside
-
-    def enter(frame: types.FrameType, event: str, _: Any) -> Any:
+    def trace(frame: types.FrameType, event: str, _: Any) -> Any:
         if frame.f_code.co_filename not in paths:
             return None
         read.setdefault(frame.f_code.co_filename, set()).add(frame.f_lineno)
-        return inside
+        return trace
 
-    return enter
+    return trace
 
 
 # -- command --------------------------------------------------------------------------------------
@@ -568,7 +555,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for file, key in stale:
         print(f"{chosen.equivalent.name} lists what no longer survives: {file} {key}")
     if chosen.write is not None:
-        chosen.write.write_text(_document(table, runner, listed), "utf-8")
+        chosen.write.write_text(_document(table), "utf-8")
     return 1 if open_ or stale else 0
 
 
@@ -628,7 +615,7 @@ def _judged(
     return "\n".join(rows), open_, stale
 
 
-def _document(table: str, runner: Runner, listed: dict[str, dict[str, str]]) -> str:
+def _document(table: str) -> str:
     return f"""# Mutation run
 
 Each formula of `trainers/credit/` and `trainers/losses/` is broken in each of these ways, one at a

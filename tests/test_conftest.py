@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 from creditrl._origin import install_command
@@ -30,37 +31,27 @@ TESTS = """
 """
 
 
-def run(folder: Path, **environ: str) -> str:
-    here = Path(__file__).parent
-    for path in here.glob("*.py"):
+def test_missing_references_are_deselected_and_named(tmp_path):
+    for path in Path(__file__).parent.glob("*.py"):
         if not path.name.startswith("test_"):
-            shutil.copy(path, folder)
-    lines = TESTS.strip("\n").split("\n")
-    (folder / "test_sample.py").write_text("\n".join(line[4:] for line in lines))
+            shutil.copy(path, tmp_path)
+    (tmp_path / "test_sample.py").write_text(textwrap.dedent(TESTS))
     marks = "markers =\n  reference(module): x\n  chromium: x\n"
-    (folder / "pytest.ini").write_text(f"[pytest]\n{marks}")
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\n{marks}")
     ours = {"CREDITRL_TEST_DATA", "PYTEST_ADDOPTS"}
     environment = {k: v for k, v in os.environ.items() if k not in ours}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", "."],
-        cwd=folder,
-        env={**environment, "PATH": str(folder), **environ},
+        cwd=tmp_path,
+        env={**environment, "PATH": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-def test_missing_references_are_deselected_and_named(tmp_path):
-    said = run(tmp_path)
+    said = done.stdout
+    assert done.returncode == 0, said
     assert "1 passed, 1 skipped, 2 deselected" in said
     assert "1 tests compare with no_such_package_at_all" in said
     assert install_command("reference") in said
     assert "1 tests need Chromium" in said and "apt-get install chromium chromium-driver" in said
     assert "set CREDITRL_TEST_DATA" in said
-
-
-def test_real_data_are_used_where_they_are(tmp_path):
-    assert "2 passed, 2 deselected" in run(tmp_path, CREDITRL_TEST_DATA=str(tmp_path))

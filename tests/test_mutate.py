@@ -31,9 +31,9 @@ def share(part, whole, cfg=Config()):
 
 
 def down(n):
-    """Count down."""
-    while n > 0:
-        n -= 1
+    """Come to nothing; without its one step, never."""
+    while n:
+        n ^= n
     return n
 
 
