@@ -81,11 +81,19 @@ def test_without_branches_it_is_rloo():
     rloo_N = group_advantage_of_turns(turns, GroupConfig(kind="rloo"))
     np.testing.assert_allclose(advantage_N, rloo_N, atol=1e-6)
     assert (weight_N == 1).all()
+    # Nor is there one where episodes left others before the first turn.
+    parent_N = np.where(episode % 3, episode - 1, -1)
+    early = turns.with_scores(parent_N=parent_N, left_N=np.zeros(len(episode), int))
+    np.testing.assert_allclose(tree_advantage(early)[0], rloo_N, atol=1e-6)
 
 
-@pytest.mark.parametrize(("parent", "left"), [(1, 0), (0, 2), (0, -1), (7, 0)])
-def test_a_branch_of_nothing_is_refused(parent, left):
-    scores = {"parent_N": [-1, -1, parent, parent, parent], "left_N": [0, 0, left, left, left]}
-    turns = turn_table([0] * 5, [0, 0, 1, 1, 1], scores=scores)
+@pytest.mark.parametrize(
+    ("parent", "left", "lengths"),
+    [(1, 0, (2, 3)), (0, 2, (2, 3)), (0, 2, (3, 2)), (0, -1, (2, 3)), (7, 0, (2, 3))],
+)
+def test_a_branch_of_nothing_is_refused(parent, left, lengths):
+    episode = np.repeat([0, 1], lengths)
+    scores = {"parent_N": np.where(episode, parent, -1), "left_N": np.where(episode, left, 0)}
+    turns = turn_table([0] * 5, episode, scores=scores)
     with pytest.raises(CreditInputError, match=f"Episode 1 left episode {parent} before turn"):
         tree_advantage(turns)

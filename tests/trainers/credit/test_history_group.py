@@ -66,6 +66,13 @@ def test_the_papers_numbers_are_the_defaults():
     )
 
 
+def test_the_deviation_is_the_biased_one():
+    # State 3 alone: {1, 0, 2}: biased std sqrt(2/3); state 1: {1, 0}: 1/2.
+    cfg = HistoryGroupConfig(history=0, gamma=1.0)
+    s = np.sqrt(2 / 3)
+    np.testing.assert_allclose(history_group(TURNS, cfg), [1, 0, -1, -1 / s, 0, 1 / s], atol=1e-4)
+
+
 def test_a_turn_enters_only_the_levels_that_it_has_observations_for():
     # H = 2, so k = 1, 2, 3 with weights 2, 3, 4; only centred.
     # k = 1: state 1: {3, 2, 0, 0}, mean 5/4; state 2: {1, 0}, mean 1/2.

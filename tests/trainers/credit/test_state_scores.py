@@ -23,21 +23,22 @@ RELEASED = StateScoreConfig(alpha=1.0)
 
 
 def test_a_state_is_new_given_up_or_between():
-    assert state_score(0, 0, 5, PAPER) == 1.0
+    paper = StateScoreConfig()
+    assert state_score(0, 0, 5, paper) == 1.0
     # Ten failures and no success, or one in eleven: given up. Nine failures: not yet.
-    assert state_score(10, 0, 5, PAPER) == 0.0
-    assert state_score(11, 1, 5, PAPER) == 0.0
-    assert state_score(9, 0, 5, PAPER) == 1.0
+    assert state_score(10, 0, 5, paper) == 0.0
+    assert state_score(11, 1, 5, paper) == 0.0
+    assert state_score(9, 0, 5, paper) == 1.0
     # 12 failures, 2 successes: rate 1/7 > 0.1. lambda_2 = ln 2: exp(-ln 2 / 7) = 2^(-1/7).
     assert state_score(14, 2, 2, RELEASED) == pytest.approx(2 ** (-1 / 7), rel=1e-6)
-    assert state_score(14, 2, 2, PAPER) == pytest.approx(2 ** (-50 / 7), rel=1e-6)
+    assert state_score(14, 2, 2, paper) == pytest.approx(2 ** (-50 / 7), rel=1e-6)
     # A success rate at zeta is given up, but only where 10 failed: 1 of 10 is 9 failures.
     assert state_score(1, 0, 5, StateScoreConfig(xi=1, zeta=0)) == 0.0
     assert state_score(10, 1, 2, RELEASED) == pytest.approx(2**-0.1, rel=1e-6)
     # The rate has 1e-6 in its denominator: 2^(-1 / 1.000001), to the last digits.
     assert state_score(1, 1, 2, RELEASED) == pytest.approx(2 ** (-1 / (1 + 1e-6)), rel=1e-12)
     # At the first turn lambda is 0: whatever the rate, 1.
-    assert state_score(4, 4, 1, PAPER) == 1.0
+    assert state_score(4, 4, 1, paper) == 1.0
 
 
 @pytest.mark.parametrize(
