@@ -30,10 +30,10 @@ def test_a_slow_copy_goes_a_tenth_of_the_way():
 
 
 def test_a_share_of_the_target_may_be_the_turns_own_return():
-    # 3/4 of 0 + 0.5 and 1/4 of the return, which here was 1.
+    # 3/4 of 0 + 0.5 and 1/4 of the return, which here was 2.
     args = ([0.0], [[0.5, 0.9]], [False], 1.0)
-    found = q_targets(*args, return_N=[1.0], returns=0.25)
-    np.testing.assert_allclose(found, [[0.625, 0.925]], rtol=1e-6)
+    found = q_targets(*args, return_N=[2.0], returns=0.25)
+    np.testing.assert_allclose(found, [[0.875, 1.175]], rtol=1e-6)
     np.testing.assert_allclose(q_targets(*args, return_N=[1.0]), q_targets(*args))
     # The share counts where there is a return, and the return is read where it has a share.
     np.testing.assert_allclose(q_targets(*args, returns=0.5), q_targets(*args))

@@ -64,13 +64,13 @@ def test_importance_is_the_mean_log_ratio_over_beta():
 def test_the_reward_of_turns():
     # Two segments of episode 0 (turns 0-1 and 2), one of episode 1. z: 1, 2 | 1 and 1.
     reward = segment_reward(
-        np.array([9.0, 0.2, 0.4, 0.5]),
+        np.array([9.0, -0.2, 0.4, 0.5]),
         np.array([1.0, 2.0, 1.0, 1.0]),
         np.array([0, 0, 1, 2]),
         np.array([0, 0, 0, 1]),
         np.array([True, False, True, True]),
     )
-    # Segment products 0.2 * 3 and 0.4 * 1: 0.6 and 0.4; alpha is the paper's, 0.3. What stands
+    # Segment products -0.2 * 3 and 0.4 * 1: -0.6 and 0.4; alpha is the paper's, 0.3. What stands
     # before a segment's end is not read.
-    expected = 0.7 * np.array([0, 0.6, 0.4, 1]) + 0.3 * np.array([1, 0, 1, 1])
+    expected = 0.7 * np.array([0, -0.6, 0.4, 1]) + 0.3 * np.array([1, 0, 1, 1])
     np.testing.assert_allclose(reward, expected, rtol=1e-6)

@@ -26,7 +26,7 @@ def test_by_hand():
 def test_the_prior_counts_as_visits_with_the_groups_mean_outcome():
     # Mean outcome 2/3, twice; at 7 discounted by (1/2 + 1/2 + 1) / 3: V'(7) = (3/2 + 8/9) / 5,
     # at 8, where episodes end, V'(8) = (1 + 4/3) / 4 = 7/12.
-    found = rollout_tree(TURNS, ACTION_N, RolloutTreeConfig(gamma=0.5, prior=2.0))
+    found = rollout_tree(TURNS, ACTION_N, RolloutTreeConfig(gamma=0.5))
     expected = [1 / 4 - 43 / 90, 5 / 12, 1 / 4 - 43 / 90, -7 / 12, 1 - 43 / 90]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 

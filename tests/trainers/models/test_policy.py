@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import math
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -66,20 +66,7 @@ def make_family(tokenizer):
 # ---- log-probabilities --------------------------------------------------------------------------
 
 
-def test_a_policy_without_preference_gives_the_logarithm_of_its_vocabulary(
-    make_policy, episodes_of
-):
-    policy = make_policy()
-    with torch.no_grad():
-        policy.base.get_input_embeddings().weight.zero_()  # tied: all logits are 0
-    batch = one_batch(build_rows(episodes_of("window")))
-    scores = policy.reply_logprobs(batch, with_entropy=True)
-    expected = math.log(len(policy.tokenizer))
-    np.testing.assert_allclose(scores.logprob_M.detach(), -expected, rtol=1e-6)
-    np.testing.assert_allclose(scores.entropy_M.detach(), expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.4, 2.5])
+@pytest.mark.parametrize("temperature", [1.0, 0.4])
 def test_they_equal_the_whole_model_one_row_at_a_time(make_policy, episodes_of, temperature):
     policy = make_policy(dtype=torch.float64)
     episodes = episodes_of("window")
@@ -104,6 +91,9 @@ def test_they_equal_the_whole_model_one_row_at_a_time(make_policy, episodes_of, 
     np.testing.assert_allclose(scores.entropy_M, np.array(entropy)[order], rtol=1e-9)
     np.testing.assert_allclose(scores.hidden_M, torch.stack(hidden)[order], rtol=1e-9, atol=1e-12)
     assert not scores.logprob_M.requires_grad
+    if temperature == 1.0:
+        # In the order of the table, whatever the batches.
+        np.testing.assert_allclose(policy.score(build_rows(episodes), token_budget=30), expected)
 
 
 APART = {"merge_equal": False}
@@ -195,15 +185,13 @@ def test_hooks_on_parts_of_the_last_block_are_called(make_family, where):
     ids_RL = np.arange(16).reshape(2, 8)
     at = (np.array([0, 1]), np.array([7, 5]))
     before = policy.hidden_at(ids_RL, *at)
-    hook = getattr(policy.base.model.layers[-1], where).register_forward_hook(
+    getattr(policy.base.model.layers[-1], where).register_forward_hook(
         lambda module, inputs, out: (2 * out[0], *out[1:]) if where == "self_attn" else 2 * out
     )
     doubled = policy.hidden_at(ids_RL, *at)
     policy._layers = replace(policy._layers, local_tail=False)
     torch.testing.assert_close(doubled, policy.hidden_at(ids_RL, *at))
-    hook.remove()
     assert not torch.allclose(doubled, before)
-    torch.testing.assert_close(before, policy.hidden_at(ids_RL, *at))
 
 
 @pytest.fixture
@@ -226,7 +214,7 @@ def graphs(monkeypatch):
 def test_a_compiled_decoder_gives_the_same_gradient(make_policy, episodes_of, graphs):
     policy = make_policy(dtype=torch.float64, layers=1)
     for kind in ("window", "growing"):
-        rows = build_rows(episodes_of(kind))
+        rows = build_rows(episodes_of(kind, count=4))
         weight_M = np.random.default_rng(0).normal(size=rows.num_tokens)
         policy.compile = False
         plain = loss_and_gradient(policy, rows, 60, weight_M)
@@ -246,7 +234,7 @@ def test_blocks_of_a_kind_are_compiled_once(make_policy, episodes_of, graphs):
         graphs.clear()
         policy = make_policy(layers=layers)
         policy.compile = True
-        loss_and_gradient(policy, rows, 60, np.ones(rows.num_tokens))
+        loss_and_gradient(policy, rows, 10**9, np.ones(rows.num_tokens))
         updated = len(graphs)
         policy.freeze_reference()
         with policy.reference():
@@ -270,15 +258,6 @@ def test_what_cannot_be_compiled_is_said_in_a_line(make_policy, episodes_of, mon
         policy.score(build_rows(episodes_of("window")))
 
 
-def test_score_returns_table_order(make_policy, episodes_of):
-    policy = make_policy()
-    rows = build_rows(episodes_of("window"))
-    batch = one_batch(rows)
-    expected = np.zeros(rows.num_tokens)
-    expected[batch.index_M] = policy.reply_logprobs(batch).logprob_M.detach()
-    np.testing.assert_allclose(policy.score(rows, token_budget=30), expected, rtol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("family", "extra"),
     [
@@ -299,15 +278,12 @@ def test_other_families_are_scored_as_they_sample(make_family, episodes_of, fami
     logp = torch.log_softmax(logits, dim=-1)[batch.row_M, batch.position_M, batch.token_M]
     scores = policy.reply_logprobs(batch, grad=False)
     np.testing.assert_allclose(scores.logprob_M, logp, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ConfigError, match="temperature is 0"):
+        policy.reply_logprobs(batch, temperature=0)
     if family in ("Gemma2", "Granite"):
         # They cap or scale their logits, so the hidden state alone does not give them.
         with pytest.raises(ConfigError, match=f"{family}ForCausalLM"):
             policy.reply_logprobs(batch, with_hidden=True)
-
-
-def test_a_temperature_of_zero_is_refused(make_policy, episodes_of):
-    with pytest.raises(ConfigError, match="temperature is 0"):
-        make_policy().reply_logprobs(one_batch(build_rows(episodes_of("window"))), temperature=0)
 
 
 # ---- reference ----------------------------------------------------------------------------------
@@ -323,8 +299,14 @@ def disturb(policy):
 def test_the_reference_stays_where_it_was_frozen(make_policy, episodes_of, lora):
     rows = build_rows(episodes_of("window"))
     policy = make_policy(lora=lora)
+    start = policy.score(rows)
     disturb(policy)
     before = policy.score(rows)
+    assert np.abs(before - start).max() > 1e-2
+    if lora:  # until it is frozen, the reference of adapters is the model without them
+        np.testing.assert_allclose(start, make_policy().score(rows), atol=1e-6)
+        with policy.reference():
+            np.testing.assert_allclose(policy.score(rows), start, atol=1e-6)
     policy.freeze_reference()
     np.testing.assert_allclose(policy.score(rows), before, atol=1e-5)
     disturb(policy)
@@ -333,17 +315,6 @@ def test_the_reference_stays_where_it_was_frozen(make_policy, episodes_of, lora)
     with policy.reference() as reference:
         np.testing.assert_allclose(reference.score(rows), before, atol=1e-5)
     np.testing.assert_array_equal(policy.score(rows), moved)
-
-
-def test_the_reference_of_adapters_is_the_model_without_them(make_policy, episodes_of):
-    rows = build_rows(episodes_of("window"))
-    base = make_policy().score(rows)
-    policy = make_policy(lora=LoRAConfig())
-    np.testing.assert_allclose(policy.score(rows), base, atol=1e-6)
-    disturb(policy)
-    assert np.abs(policy.score(rows) - base).max() > 1e-2
-    with policy.reference():
-        np.testing.assert_allclose(policy.score(rows), base, atol=1e-6)
 
 
 def test_an_error_inside_the_reference_leaves_the_policy_live(make_policy):
@@ -360,7 +331,7 @@ def test_an_error_inside_the_reference_leaves_the_policy_live(make_policy):
 
 @pytest.mark.parametrize("lora", [None, LoRAConfig(rank=2)])
 @pytest.mark.parametrize("frozen", [False, True])
-def test_a_saved_policy_loads_to_the_same_scores(tmp_path, make_policy, episodes_of, lora, frozen):
+def test_files_and_a_state_give_the_same_scores(tmp_path, make_policy, episodes_of, lora, frozen):
     rows = build_rows(episodes_of("window"))
     policy = make_policy(lora=lora)
     disturb(policy)
@@ -378,6 +349,20 @@ def test_a_saved_policy_loads_to_the_same_scores(tmp_path, make_policy, episodes
             np.testing.assert_allclose(loaded.score(rows), policy.score(rows), atol=1e-6)
         with pytest.raises(ConfigError, match="adapters already"):
             Policy.load(tmp_path / "policy", lora=lora)
+    # A state goes into parameters that an optimizer has already.
+    state, other = copy.deepcopy(policy.state_dict()), make_policy(lora=lora)
+    disturb(other)
+    parameters = other.trainable_parameters()
+    other.load_state_dict(state)
+    np.testing.assert_allclose(other.score(rows), policy.score(rows), atol=1e-6)
+    assert all(a is b for a, b in zip(parameters, other.trainable_parameters(), strict=True))
+    assert other.state_dict()["weights"].keys() == state["weights"].keys()
+    if frozen:
+        with policy.reference(), other.reference():
+            np.testing.assert_allclose(other.score(rows), policy.score(rows), atol=1e-6)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"No model could be loaded.*config\.json"):
+        Policy.load(tmp_path / "empty")
 
 
 def test_a_chat_template_is_kept_and_adapters_name_their_base(tmp_path, make_policy, episodes_of):
@@ -400,15 +385,7 @@ def test_a_chat_template_is_kept_and_adapters_name_their_base(tmp_path, make_pol
     np.testing.assert_allclose(loaded.score(rows), policy.score(rows), atol=1e-6)
 
 
-def test_weights_in_bfloat16_are_scored_in_float32(tmp_path, make_policy, episodes_of):
-    make_policy().save(tmp_path)
-    policy = Policy.load(tmp_path, dtype="bfloat16", device="cpu")
-    assert policy.base.dtype == torch.bfloat16
-    scores = policy.reply_logprobs(one_batch(build_rows(episodes_of("window"))))
-    assert scores.logprob_M.dtype == torch.float32
-
-
-def test_a_small_policy_has_the_type_that_is_asked_for(tokenizer):
+def test_a_policy_has_the_type_that_is_asked_for(tokenizer, tmp_path, make_policy, episodes_of):
     shape = SmallPolicyConfig(hidden=32, heads=2)
     whole, half = (
         Policy.small(shape, tokenizer, dtype=dtype, lora=LoRAConfig())
@@ -424,38 +401,11 @@ def test_a_small_policy_has_the_type_that_is_asked_for(tokenizer):
     for name, value in frequencies[1].items():  # bfloat16 would misplace far tokens
         assert frequencies[0][name].equal(value), name
     assert frequencies[1]
-
-
-def test_what_cannot_be_loaded_says_what_was_expected(tmp_path):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"No model could be loaded.*config\.json"):
-        Policy.load(tmp_path / "empty")
-
-
-@pytest.mark.parametrize("lora", [None, LoRAConfig()])
-@pytest.mark.parametrize("frozen", [False, True])
-def test_a_state_dict_restores_policy_and_reference(make_policy, episodes_of, lora, frozen):
-    import copy
-
-    rows = build_rows(episodes_of("window"))
-    policy = make_policy(lora=lora)
-    disturb(policy)
-    if frozen:
-        policy.freeze_reference()
-        disturb(policy)
-    expected = policy.score(rows)
-    state = copy.deepcopy(policy.state_dict())
-    other = make_policy(lora=lora)
-    disturb(other)
-    parameters = other.trainable_parameters()
-    other.load_state_dict(state)
-    np.testing.assert_allclose(other.score(rows), expected, atol=1e-6)
-    # In place: an optimizer that was built before still moves these parameters.
-    assert all(a is b for a, b in zip(parameters, other.trainable_parameters(), strict=True))
-    assert other.state_dict()["weights"].keys() == state["weights"].keys()
-    if frozen:
-        with policy.reference(), other.reference():
-            np.testing.assert_allclose(other.score(rows), policy.score(rows), atol=1e-6)
+    make_policy().save(tmp_path)
+    loaded = Policy.load(tmp_path, dtype="bfloat16", device="cpu")
+    assert loaded.base.dtype == torch.bfloat16
+    scores = loaded.reply_logprobs(one_batch(build_rows(episodes_of("window"))))
+    assert scores.logprob_M.dtype == torch.float32
 
 
 def test_adapters_of_learned_models_are_not_of_the_policys_state(make_policy, episodes_of):
@@ -480,39 +430,16 @@ def test_a_state_of_another_kind_or_shape_is_refused(make_policy):
     policy = make_policy()
     with pytest.raises(CheckpointError, match="holds LoRA adapters"):
         policy.load_state_dict(make_policy(lora=LoRAConfig()).state_dict())
-    with pytest.raises(CheckpointError, match="does not fit"):
-        policy.load_state_dict(make_policy(hidden=64).state_dict())
-    with pytest.raises(CheckpointError, match="does not fit"):
-        make_policy(lora=LoRAConfig()).load_state_dict(
-            make_policy(lora=LoRAConfig(rank=2)).state_dict()
-        )
+    for mine, theirs in (({}, {"hidden": 64}), ({"lora": LoRAConfig()}, {"lora": LoRAConfig(2)})):
+        with pytest.raises(CheckpointError, match="does not fit"):
+            make_policy(**mine).load_state_dict(make_policy(**theirs).state_dict())
     with pytest.raises(CheckpointError, match="other layers"):
         make_policy(lora=LoRAConfig()).load_state_dict(
             make_policy(lora=LoRAConfig(targets=("q_proj",))).state_dict()
         )
 
 
-# ---- learning -----------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lora", [None, LoRAConfig()])
-def test_gradient_steps_make_the_replies_likely(make_policy, episodes_of, lora):
-    policy = make_policy(lora=lora)
-    frozen = {n: p.clone() for n, p in policy.model.named_parameters() if not p.requires_grad}
-    assert bool(frozen) == bool(lora)
-    rows = build_rows(episodes_of("growing"))
-    batch = one_batch(rows)
-    before = policy.score(rows).mean()
-    adam = torch.optim.Adam(policy.trainable_parameters(), lr=1e-2)
-    for _ in range(60):
-        adam.zero_grad()
-        (-policy.reply_logprobs(batch).logprob_M.mean()).backward()
-        adam.step()
-    assert policy.score(rows).mean() > before + 1.0
-    for name, p in policy.model.named_parameters():
-        if name in frozen:
-            assert torch.equal(p, frozen[name]), name
+# ---- adapters -----------------------------------------------------------------------------------
 
 
 def test_unknown_adapter_targets_name_the_known_layers(make_policy):
@@ -521,4 +448,5 @@ def test_unknown_adapter_targets_name_the_known_layers(make_policy):
     some = make_policy(lora=LoRAConfig(targets=("q_proj",)))
     everywhere = make_policy(lora=LoRAConfig())
     assert some.num_trainable < everywhere.num_trainable
+    assert all(p.requires_grad == ("lora" in n) for n, p in everywhere.model.named_parameters())
     assert not any("lm_head" in n for n, p in everywhere.model.named_parameters() if "lora" in n)

@@ -51,6 +51,7 @@ def test_special_tokens_have_ids_and_none_is_added(tokenizer):
     assert tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS)) == [0, 1, 2, 3]
     assert (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id) == (0, 1, 2)
     assert tokenizer("up")["input_ids"] == encode(tokenizer, "up")
+    assert encode(tokenizer, "é") == [3]  # one that was not seen is unknown
     assert tokenizer.decode([*encode(tokenizer, "up"), 2], skip_special_tokens=True) == "up"
 
 
@@ -73,20 +74,16 @@ _SEEN_TOKENIZER = build_tokenizer([SEEN])
 _BYTES_TOKENIZER = build_tokenizer(["a few words"], fallback="bytes")
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.text(alphabet=sorted(set(SEEN)), max_size=60))
 def test_text_of_seen_characters_decodes_to_itself(text):
     assert _SEEN_TOKENIZER.decode(encode(_SEEN_TOKENIZER, text)) == text
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_with_bytes_any_text_decodes_to_itself(text):
     assert _BYTES_TOKENIZER.decode(encode(_BYTES_TOKENIZER, text)) == text
-
-
-def test_an_unseen_character_is_one_unknown_token(tokenizer):
-    assert encode(tokenizer, "é") == [3]
 
 
 def test_the_vocabulary_keeps_to_its_limit():

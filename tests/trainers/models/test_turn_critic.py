@@ -37,6 +37,8 @@ def test_it_learns_one_value_per_turn(make_policy, episodes_of, kind):
     critic = TurnCritic(make_policy(), QUICK)
     batch = critic.score(batch)
     assert not batch.turns.scores["value_N"].any()
+    with pytest.raises(CreditInputError, match=r"set Credit\.value_target_N"):
+        critic.fit(batch, Credit("toy"))
     before = np.mean((target_N - target_N.mean()) ** 2)
     metrics = critic.fit(batch, Credit("toy", value_target_N=target_N))
     value_N = critic.score(batch).turns.scores["value_N"]
@@ -72,9 +74,3 @@ def test_a_turn_without_tokens_has_the_value_of_the_one_before(make_policy, epis
             last = last if id(turn) in mute else whole_N[row]
             assert found_N[row] == pytest.approx(last, abs=1e-5)
             row += 1
-
-
-def test_without_targets_it_says_so(make_policy, episodes_of):
-    critic = TurnCritic(make_policy(), QUICK)
-    with pytest.raises(CreditInputError, match=r"set Credit\.value_target_N"):
-        critic.fit(critic.score(Batch.of(episodes_of("window"))), Credit("toy"))

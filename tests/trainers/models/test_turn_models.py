@@ -10,13 +10,15 @@ from small_runs import make_trajectory
 
 from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.models.base import Batch
-from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig
+from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.hindsight import HindsightConfig, HindsightModel
+from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.process_critic import ProcessCritic, visit_targets
 from creditrl.trainers.models.progress import ProgressEstimator
 from creditrl.trainers.models.promise import PromiseModel
 from creditrl.trainers.models.segment_prm import SegmentPRM
 from creditrl.trainers.models.segmenter import Segmenter, SegmenterConfig
+from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.trainers.models.turn_scorer import TurnScorerConfig, split_by_task
 from creditrl.trainers.parallel.ranks import Ranks
 from creditrl.types import Credit, Reply, Turn
@@ -87,13 +89,6 @@ def test_promises_are_fitted_to_the_labels_of_promise_and_progress(make_policy, 
         model.fit(batch, replace(labels, parts={}))
 
 
-def test_tasks_are_split_whole(tokenizer):
-    episodes = played(tokenizer)
-    learn, held = split_by_task(episodes, 0.3, 0)
-    assert len(learn) + len(held) == 40 and len(held) == 12
-    assert {t.task.id for t in learn}.isdisjoint(t.task.id for t in held)
-
-
 def test_contributions_sum_to_the_outcome_better_than_a_constant(make_policy, tokenizer):
     episodes = played(tokenizer, tasks=300)
     policy = make_policy()
@@ -101,16 +96,14 @@ def test_contributions_sum_to_the_outcome_better_than_a_constant(make_policy, to
     batch = Batch.of(episodes)
     assert not model.score(batch).turns.scores["progress_N"].any()
     before = policy.score(batch.rows)
+    # Tasks are split whole.
+    learn, held = split_by_task(episodes, 0.3, 0)
+    assert len(learn) + len(held) == 300 and len(held) == 90
+    assert {t.task.id for t in learn}.isdisjoint(t.task.id for t in held)
     metrics = model.pretrain(policy, episodes, quiet)
     assert metrics["r2"] > 0.2
     np.testing.assert_array_equal(policy.score(batch.rows), before)
-    # The identity: contributions sum to the prediction, and what they imply of the return to go
-    # differs from R by the estimator's error alone.
     progress = model.score(batch).turns.scores["progress_N"]
-    sums = np.bincount(batch.turns.episode_N, weights=progress)
-    truth = np.array([t.success for t in episodes], dtype=float)
-    to_go = truth - (sums - progress[0::3])
-    np.testing.assert_allclose(to_go - progress[0::3], truth - sums, atol=1e-5)
     ups = np.array([turn.reply == "up" for t in episodes for turn in t.turns])
     assert progress[ups].mean() > progress[~ups].mean() + 0.1
 
@@ -160,17 +153,12 @@ def test_the_process_critic_learns_values_of_visits(make_policy, tokenizer):
     assert not np.allclose(late, early)
 
 
-def test_the_hindsight_model_beats_the_policy_on_lost_turns(make_policy, tokenizer):
-    # What was lost is known from the outcome and the other turns, which the policy did not see.
-    episodes = played(tokenizer, tasks=100)
-    policy = make_policy()
-    config = HindsightConfig(
-        backbone=BackboneConfig(lr=3e-3), epochs=4, batch=48, bare=True, held_out=0.2
-    )
+def test_the_hindsight_model_scores_tokens_and_learns_online_where_it_is_asked_to(
+    make_policy, tokenizer
+):
+    policy, batch = make_policy(), Batch.of(played(tokenizer)[:6])
+    config = HindsightConfig(backbone=BackboneConfig(lr=3e-3), batch=48, bare=True)
     model = HindsightModel(policy, config)
-    metrics = model.pretrain(policy, episodes, quiet)
-    assert metrics["nll"] < metrics["policy_nll"]
-    batch = Batch.of(episodes[:6])
     found = model.score(batch).tokens.scores["hindsight_M"]
     assert len(found) == len(batch.tokens) and (found < 0).all()
     assert model.fit(batch, None) == {}
@@ -221,7 +209,9 @@ def test_in_hindsight_moves_are_known_that_no_policy_could_tell(
     assert found["nll"] < most < np.log(4) < found["policy_nll"]
 
 
-def test_a_tokenizer_without_digits_is_told_the_outcome_all_the_same(make_policy, tokenizer):
+def test_the_outcome_is_told_by_digits_or_where_there_are_none_by_special_tokens(
+    make_policy, tokenizer
+):
     model = HindsightModel(make_policy(), HindsightConfig(bare=True, reach=1))
     won = replace(played(tokenizer)[0], success=True, final_observation="#_P#")
     digits = tokenizer("1.0", add_special_tokens=False)["input_ids"]
@@ -238,20 +228,13 @@ def test_a_tokenizer_without_digits_is_told_the_outcome_all_the_same(make_policy
     grid, end = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("#P#", "#_P#"))
     said = [*won.turns[1].reply_ids, tokenizer.eos_token_id]
     assert one[2] == (*end, tokenizer.bos_token_id, *grid, *said, *grid)
-
-
-def test_digits_are_read_where_the_tokenizer_has_them(make_policy):
-    from creditrl.trainers.models.configs import SmallPolicyConfig
-    from creditrl.trainers.models.policy import Policy
-    from creditrl.trainers.models.tokenizer import build_tokenizer
-
+    # One that has digits is told by them.
     numbered = build_tokenizer(["#P# 0.123456789", *MOVES])
     policy = Policy.small(SmallPolicyConfig(hidden=16, heads=2), numbered)
     model = HindsightModel(policy, HindsightConfig(bare=True))
-    for won, told in ((True, "1.0"), (False, "0.0")):
-        episode = replace(played(numbered)[0], success=won)
-        text = numbered.decode(model._lost([episode], None)[0].turns[0].prompt_ids)
-        assert told in text.replace(" ", "")
+    for success, told in ((True, "1.0"), (False, "0.0")):
+        lost = model._lost([replace(played(numbered)[0], success=success)], None)
+        assert told in numbered.decode(lost[0].turns[0].prompt_ids).replace(" ", "")
 
 
 class Teller:
