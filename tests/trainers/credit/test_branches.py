@@ -81,7 +81,9 @@ def test_without_branches_it_is_rloo():
     rloo_N = group_advantage_of_turns(turns, GroupConfig(kind="rloo"))
     np.testing.assert_allclose(advantage_N, rloo_N, atol=1e-6)
     assert (weight_N == 1).all()
-    # Nor is there one where episodes left others before the first turn.
+    # An episode alone has nothing to be compared with.
+    assert tree_advantage(turn_table([3.0], [0]))[0] == 0
+    # Nor is there a branch where episodes left others before the first turn.
     parent_N = np.where(episode % 3, episode - 1, -1)
     early = turns.with_scores(parent_N=parent_N, left_N=np.zeros(len(episode), int))
     np.testing.assert_allclose(tree_advantage(early)[0], rloo_N, atol=1e-6)

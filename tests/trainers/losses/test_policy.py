@@ -118,7 +118,7 @@ def test_dual_clip_by_hand():
     loss, gradient, metrics = by_ratio([2], [-2], cfg)
     assert loss == pytest.approx(4) and gradient.item() == pytest.approx(4)
     assert metrics["clipped_dual"] == 0
-    assert by_ratio([0.5], [2], cfg)[0] == pytest.approx(-1)
+    assert by_ratio([0.5], [0.5], cfg)[0] == pytest.approx(-0.25)
 
 
 def test_what_counts_as_clipped():
@@ -344,6 +344,9 @@ def test_a_sampler_without_an_old_policy_is_not_corrected_for():
         one, None, one, index, index, PolicyLossConfig(ratio="none"), sampler_logprob_M=one
     )
     assert loss.item() == -1 and "sampler_gap_sum" not in metrics
+    cfg = PolicyLossConfig(ratio="none", sampler_cap=2.0)
+    with pytest.raises(CreditInputError, match="sampler_logprob_M and old_logprob_M"):
+        policy_loss(one, None, one, index, index, cfg, sampler_logprob_M=one)
 
 
 def test_extreme_log_ratios_stay_finite():
