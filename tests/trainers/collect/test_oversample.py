@@ -136,7 +136,10 @@ def test_a_run_learns_from_carried_groups_and_trees_refuse(tmp_path, capsys):
 
 
 class Faulty(Player):
-    """Answers in threads; replies fail, and workers are killed, at random moments."""
+    """Answers in threads; replies fail, and workers are killed, at random moments.
+
+    A reply fails as that of an engine or endpoint that died.
+    """
 
     def __init__(self, venv: Any) -> None:
         super().__init__(0)
@@ -158,7 +161,7 @@ class Faulty(Player):
         with self._lock:
             chance = self._rng.random()
             self._since += 1
-            if chance < 0.02 and self._since > 150:
+            if chance < 0.02 and self._since > 200:
                 self._since = 0
                 self.killed += 1
                 os.kill(self._rng.choice(self.venv.copies.pids), signal.SIGKILL)
@@ -169,7 +172,7 @@ class Faulty(Player):
 
 
 @pytest.mark.slow
-def test_hundreds_of_faults_lose_no_copy_and_play_no_group_twice():
+def test_a_thousand_faults_lose_no_copy_and_play_no_group_twice():
     venv: Any = ToyVectorEnv(18, workers=3, max_turns=30, judge_fails=0.2)
     venv.copies.restarts = 1000  # a worker that dies again while it begins is an error of its own
     agent: Any = Faulty(venv)
@@ -185,7 +188,7 @@ def test_hundreds_of_faults_lose_no_copy_and_play_no_group_twice():
     collector = Watched(faulty, grouped=True)
     seen: Counter[tuple[int, int]] = Counter()
     dropped = update = 0
-    while agent.failed + agent.killed + unjudged < 300:
+    while agent.failed + agent.killed + unjudged < 1000:
         found = collector.collect(update)
         dropped += int(found.metrics["groups_dropped"])
         for trajectory in found.trajectories:
@@ -195,7 +198,7 @@ def test_hundreds_of_faults_lose_no_copy_and_play_no_group_twice():
     state = collector.state_dict()
     collector.close()
     venv.close()
-    assert agent.killed > 10 and unjudged > 30
+    assert agent.killed > 40 and unjudged > 100
     # Every group that was begun was learned from once, was dropped whole, or is under way.
     assert set(seen.values()) == {1}
     assert len(seen) == 3 * (state["next"] - len(state["under_way"]) - dropped)
