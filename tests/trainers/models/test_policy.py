@@ -211,8 +211,11 @@ def graphs(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_compiled_decoder_gives_the_same_gradient(make_policy, episodes_of, graphs):
-    policy = make_policy(dtype=torch.float64, layers=1)
+def test_blocks_of_a_kind_are_compiled_once_and_give_the_same_gradient(
+    make_policy, episodes_of, graphs
+):
+    policy = make_policy(layers=6)
+    policy.model.double()
     for kind in ("window", "growing"):
         rows = build_rows(episodes_of(kind, count=4))
         weight_M = np.random.default_rng(0).normal(size=rows.num_tokens)
@@ -222,27 +225,13 @@ def test_a_compiled_decoder_gives_the_same_gradient(make_policy, episodes_of, gr
         again = loss_and_gradient(policy, rows, 60, weight_M)
         np.testing.assert_allclose(plain[1], again[1], rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(plain[2], again[2], rtol=1e-5, atol=1e-6)
-    assert graphs
-
-
-@pytest.mark.slow
-def test_blocks_of_a_kind_are_compiled_once(make_policy, episodes_of, graphs):
-    rows = build_rows(episodes_of("window"))
-    counts = []
-    for layers in (1, 10):
-        torch._dynamo.reset()
-        graphs.clear()
-        policy = make_policy(layers=layers)
-        policy.compile = True
-        loss_and_gradient(policy, rows, 10**9, np.ones(rows.num_tokens))
-        updated = len(graphs)
-        policy.freeze_reference()
-        with policy.reference():
-            policy.score(rows)
-        assert updated and len(graphs) > updated  # without a gradient it is another case
-        counts.append((updated, len(graphs)))
-        assert "forward" not in vars(policy.base.get_decoder().layers[0])
-    assert counts[0] == counts[1]
+    updated = len(graphs)
+    policy.freeze_reference()
+    with policy.reference():
+        policy.score(rows)
+    # Without a gradient it is another case.
+    assert 0 < updated < len(graphs) < 6, "a graph for each of six blocks"
+    assert "forward" not in vars(policy.base.get_decoder().layers[0])
 
 
 def test_what_cannot_be_compiled_is_said_in_a_line(make_policy, episodes_of, monkeypatch):
