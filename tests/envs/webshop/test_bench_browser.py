@@ -8,6 +8,7 @@ from creditrl.envs.webshop.bench_browser import browser_contests
 from creditrl.measure import run_rounds
 
 
+@pytest.mark.slow
 @pytest.mark.chromium
 def test_every_measurement_of_the_browser_gives_figures() -> None:
     figures = run_rounds(browser_contests(tiny=True), rounds=1)

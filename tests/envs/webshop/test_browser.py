@@ -142,6 +142,7 @@ def test_an_episode_in_the_browser_is_the_episode_in_memory(compat: str, mode: s
     assert {"unparsed", "inapplicable"} <= reasons
 
 
+@pytest.mark.slow
 @in_chromium
 def test_copies_wander_about_as_in_memory() -> None:
     pair, rng = Pair(Rules(), copies=3), random.Random(3)
