@@ -31,15 +31,24 @@ _LEFT = 1
 def end_with_parent() -> Callable[[], object] | None:
     """Return a child's ``preexec_fn`` that makes it end with the thread that started it.
 
-    It ends even if that one is killed. Only Linux supports it. Elsewhere the children of a killed
-    command keep running until they are done, and their runs must not be continued before. The
-    child's own children stay: see :class:`GuardedProgram`.
+    Call this in the process that starts the child. The child ends even if that one is killed. Only
+    Linux supports it. Elsewhere the children of a killed command keep running until they are done,
+    and their runs must not be continued before. The child's own children stay: see
+    :class:`GuardedProgram`.
     """
     if sys.platform != "linux":
         return None
     # Looked up here: between fork and exec a child must not load anything.
-    prctl = ctypes.CDLL(None).prctl
-    return functools.partial(prctl, _PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    ask = functools.partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    parent = os.getpid()
+
+    def promise() -> None:
+        ask()
+        # Between the fork and this request nobody would have told it.
+        if os.getppid() != parent:
+            os._exit(_LEFT)
+
+    return promise
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -117,9 +117,13 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
 
+    guard = os.getpid()
+
     def alone() -> None:
         os.setsid()
         _prctl(_DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() != guard:  # it was killed before the request
+            os._exit(127)
         for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGCHLD"):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
 
