@@ -241,6 +241,7 @@ def test_every_sign_looks_alike_in_memory_and_in_the_browser() -> None:
     pair.act("click[buy now]")
 
 
+@pytest.mark.slow
 @in_chromium
 def test_any_query_finds_what_it_finds_in_memory() -> None:
     pair = Pair(Rules())
