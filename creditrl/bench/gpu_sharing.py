@@ -28,7 +28,7 @@ def sharing(bench: GpuBench) -> Found:
     # As large as it must be to pay on a GPU.
     work = TrainWork(size="1.5B", device=bench.device, dtype=dtype, seed=bench.seed)
     # A group with one long prompt, as in WebShop.
-    work = replace(work, prompt_tokens=1024, turns=8, turn_tokens=64, episodes=6)
+    work = replace(work, prompt_tokens=1024, turns=8, turn_tokens=64, episodes=8)
     if bench.tiny:
         work = replace(tiny(work), size="0.2M", prompt_tokens=256, turns=4, turn_tokens=8)
         work = replace(work, episodes=4)

@@ -247,6 +247,25 @@ def test_a_checkpoint_of_another_device_does_not_change_how_adamw_computes():
     here.step()
 
 
+@pytest.mark.gpu
+def test_adamw_goes_on_from_a_cpu_on_a_gpu_and_back():
+    def stepped(weight, state, device):
+        weight = torch.nn.Parameter(weight.to(device))
+        optimizer = adamw([weight], lr=0.1)
+        if state is not None:
+            load_adamw(optimizer, state)
+        for k in range(2):
+            weight.grad = torch.tensor([1.0, -2.0, 3.0 + k], device=device)
+            optimizer.step()
+        return weight.detach(), optimizer.state_dict()
+
+    start = torch.tensor([0.5, 0.25, -0.125])
+    stay = moved = (start, None)
+    for device in ("cpu", "cuda", "cpu"):
+        stay, moved = stepped(*stay, "cpu"), stepped(*moved, device)
+        torch.testing.assert_close(moved[0].cpu(), stay[0])
+
+
 def test_gradients_are_scaled_only_where_they_are_clipped():
     p = torch.nn.Parameter(torch.zeros(2))
     for gradient, norm, left in (([3.0, 4.0], 5.0, [0.6, 0.8]), ([0.3, 0.4], 0.5, [0.3, 0.4])):

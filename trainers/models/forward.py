@@ -8,8 +8,8 @@ rows share, if the model's layers allow it and, on a GPU, batch and model are la
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Forward", "Layers", "sharing_pays"]
 
-_SHARE_ON_GPU = 7e11
-"""Tokens times weights of a block from which a second pass's calls (up to 6 ms a block, with a
+_SHARE_ON_GPU = 9e11
+"""Tokens times weights of a block from which a second pass's calls (up to 7 ms a block, with a
 gradient) end before the arithmetic does."""
 _CASES = 64
 """Maximum number of cases for which a kind of block is compiled."""
@@ -105,8 +105,8 @@ class Forward:
     pictures: PictureReader | None
     checkpointing: bool
     share_prefixes: bool
-    compiled: dict[type, Any] | None
-    """Compiled forward passes by the kind of block; None: nothing is compiled."""
+    compiled: dict[Any, Any] | None
+    """Compiled functions by what they are made from; None: nothing is compiled."""
     sharded: bool
     """Whether weights are gathered for a pass."""
     logits_per_chunk: int
@@ -306,21 +306,29 @@ class Forward:
         from torch.utils.checkpoint import checkpoint
 
         head = self.model.get_output_embeddings()
+        # Compiled, the logits are read once instead of half a dozen times. Menus differ per token.
+        compiled = None if menu_M else self.compiled
 
         def part(
             hidden: torch.Tensor, place: torch.Tensor, token: torch.Tensor, menus: Menus
         ) -> tuple[torch.Tensor, torch.Tensor | None]:
-            return score_tokens(head(hidden), place, token, temperature, with_entropy, menus)
+            inputs = (head, hidden, place, token, temperature, with_entropy)
+            if compiled is None:
+                return _head_scores(*inputs, menus)
+            with _compiling():
+                return _compiled(compiled, _head_scores)(*inputs)
 
         size = max(1, self.logits_per_chunk // head.weight.shape[0])
         if len(hidden_UD) <= size:
             return part(hidden_UD, place_M, token_M, menu_M)
         order_M = torch.argsort(place_M, stable=True)
-        sorted_M = place_M[order_M]
+        starts = range(0, len(hidden_UD), size)
+        # One question for all chunks: each answer waits for the GPU.
+        first_C = torch.searchsorted(
+            place_M[order_M], torch.tensor([*starts, len(hidden_UD)], device=place_M.device)
+        ).tolist()
         logprobs, entropies = [], []
-        for start in range(0, len(hidden_UD), size):
-            bounds = torch.tensor([start, start + size], device=sorted_M.device)
-            first, last = torch.searchsorted(sorted_M, bounds).tolist()
+        for start, first, last in zip(starts, first_C[:-1], first_C[1:], strict=True):
             chosen = order_M[first:last]
             logprob, entropy = checkpoint(
                 part,
@@ -342,7 +350,7 @@ def sharing_pays(device: torch.device, tokens: int, block_weights: int) -> bool:
 
     On a GPU the calls of two passes take longer than the arithmetic that they save, unless that is
     much: on an H100, 16,000 tokens with 160 million weights took 90 ms in one pass, and 110 to 180
-    in two.
+    in two; 12,000 tokens with 1.5 billion 296 and 309.
 
     Args:
         device: where the rows are computed.
@@ -357,31 +365,58 @@ def _run_compiled(known: dict[type, Any], decoder: Any, ids_RL: torch.Tensor) ->
 
     One block takes seconds to compile, the whole decoder a minute.
     """
-    import torch
-
     # A block whose ``forward`` somebody replaced stays as it is.
     blocks = [block for block in blocks_of(decoder) or [decoder] if "forward" not in vars(block)]
+    try:
+        for block in blocks:
+            # For this pass only: the sampler calls the same blocks uncompiled.
+            block.forward = functools.partial(_compiled(known, type(block).forward), block)
+        with _compiling():
+            return decoder(input_ids=ids_RL, use_cache=False)
+    finally:
+        for block in blocks:
+            vars(block).pop("forward", None)
+
+
+def _compiled(known: dict[Any, Any], function: Callable[..., Any]) -> Any:
+    """Return a function compiled, for any sizes; ``known`` keeps it."""
+    import torch
+
+    if function not in known:
+        known[function] = torch.compile(function, dynamic=True)
+    return known[function]
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Compile what is called, or say in a line why it cannot be."""
+    import torch
+
     settings = torch._dynamo.config
     # Each adapter, with a gradient and without, is a case of the same code. Beyond the limit torch
     # goes on without compiling.
     limit = "recompile_limit" if hasattr(settings, "recompile_limit") else "cache_size_limit"
     try:
-        for block in blocks:
-            kind = type(block)
-            if kind not in known:
-                known[kind] = torch.compile(kind.forward, dynamic=True)
-            # For this pass only: the sampler calls the same blocks uncompiled.
-            block.forward = functools.partial(known[kind], block)
         with settings.patch({limit: _CASES}):
-            return decoder(input_ids=ids_RL, use_cache=False)
+            yield
     except torch._dynamo.exc.TorchDynamoException as error:
         raise ConfigError(
             "The policy's decoder cannot be compiled here: "
             f"{str(error).strip().splitlines()[0]} Leave policy.compile out."
         ) from error
-    finally:
-        for block in blocks:
-            vars(block).pop("forward", None)
+
+
+def _head_scores(
+    head: Any,
+    hidden_UD: torch.Tensor,
+    place_M: torch.Tensor,
+    token_M: torch.Tensor,
+    temperature: float,
+    with_entropy: bool,
+    menu_M: Menus = (),
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return log-probabilities and entropies from the last hidden states."""
+    return score_tokens(head(hidden_UD), place_M, token_M, temperature, with_entropy, menu_M)
 
 
 def _tries_prefixes(model: Any, ids: torch.Tensor) -> bool:

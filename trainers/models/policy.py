@@ -104,7 +104,7 @@ class Policy:
         self.checkpointing = False
         self.share_prefixes = True
         self.compile = False
-        self._compiled: dict[type, Any] = {}
+        self._compiled: dict[Any, Any] = {}
         self.ranks: Ranks = ALONE
         self._sharded: list[ShardedModel] = []
         self._reference: Any = None

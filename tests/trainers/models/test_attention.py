@@ -45,3 +45,34 @@ def test_grouped_queries_see_the_same(
     assert set(heads) == {4 if unfused or size > 256 else 2}
     model.set_attn_implementation("eager")
     torch.testing.assert_close(logits, model(input_ids=ids, use_cache=False).logits)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [64, 256, 512])
+def test_grouped_queries_on_a_gpu_store_no_attention_weights(size: int) -> None:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    attention.keep_fused()
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=32,
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=size,
+        attn_implementation="sdpa",
+    )
+    model = Qwen3ForCausalLM(config).eval().cuda()
+    length = 4096
+    ids = torch.arange(length, device="cuda").view(1, -1) % 32
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    logits = model(input_ids=ids, use_cache=False).logits
+    used = torch.cuda.max_memory_allocated() - before
+    model.set_attn_implementation("eager")
+    torch.testing.assert_close(
+        logits, model(input_ids=ids, use_cache=False).logits, rtol=1e-4, atol=1e-4
+    )
+    assert used < 4 * length * length * 4, "four heads' weights in float32"
