@@ -77,7 +77,7 @@ class PolicyConfig:
     """Gradient checkpointing: recompute blocks in the backward pass. Less memory, a third more time
     per update; applies to the method's learned models, too."""
     compile: bool = False
-    """Compile the decoder's blocks for updates and scoring with torch.compile: the start takes
+    """Compile the decoder's blocks and the scoring of tokens with torch.compile: the start takes
     seconds longer, and a CPU needs a compiler. Decoding and reading pictures do not change."""
     tokenizer_episodes: Count = 200
     """Expert or random episodes whose text trains the small policy's tokenizer."""

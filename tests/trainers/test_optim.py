@@ -250,7 +250,7 @@ def test_a_checkpoint_of_another_device_does_not_change_how_adamw_computes():
 @pytest.mark.gpu
 def test_adamw_goes_on_from_a_cpu_on_a_gpu_and_back():
     def stepped(weight, state, device):
-        weight = torch.nn.Parameter(weight.to(device))
+        weight = torch.nn.Parameter(weight.to(device, copy=True))
         optimizer = adamw([weight], lr=0.1)
         if state is not None:
             load_adamw(optimizer, state)
