@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import importlib.util
 import os
@@ -138,6 +139,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if lacking:
         config.hook.pytest_deselected(items=list(lacking))
         items[:] = [item for item in items if item not in lacking]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    # Thousands of tests stay until the end: collections need not look at them again.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import re
@@ -13,7 +14,7 @@ import pytest
 from vllm_serving import ROOMS, reply_logprobs, small_policy
 
 from creditrl._origin import install_command
-from creditrl.agents import get_form, run_episodes
+from creditrl.agents import get_form, run_episodes, vllm_server
 from creditrl.agents.base import Agent
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.agents.vllm import VLLMAgent
@@ -210,7 +211,9 @@ def test_a_server_is_asked_for_what_it_serves(monkeypatch):
     assert client.bodies[-1]["lora_path"].startswith("/")
 
 
-def test_no_server_at_the_address_is_one_error():
+def test_no_server_at_the_address_is_one_error(monkeypatch):
+    quick = functools.partial(vllm_server.ChatSettings, backoff=0.01)  # it is asked four times
+    monkeypatch.setattr(vllm_server, "ChatSettings", quick)
     with pytest.raises(EngineError, match="No vLLM server answers at http://127.0.0.1:9/v1"):
         ServerEngine("http://127.0.0.1:9/v1")
 

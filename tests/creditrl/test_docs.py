@@ -31,13 +31,17 @@ from creditrl.docs.site import (
     write_site,
     write_version,
 )
-from creditrl.docs.source import read_modules
+from creditrl.docs.source import Module, read_modules
 from creditrl.envs.register import ENVIRONMENTS, environment_class
 from creditrl.errors import ConfigError, CreditRLError, RunFolderError
 from creditrl.trainers.methods import list_methods
 
-MODULES = read_modules()
 METHODS = [m for m in list_methods() if m.method.__module__.startswith("creditrl.")]
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, Module]:
+    return read_modules()
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +95,7 @@ def test_every_environment_has_its_page(site, entry):
 
 
 @pytest.mark.parametrize("info", METHODS, ids=lambda info: info.name)
-def test_every_method_has_its_page(site, info):
+def test_every_method_has_its_page(site, modules, info):
     page = read(site / "methods" / f"{info.name}.html")
     assert said(info.paper) in said(page.text)
     assert "Source" in page.text  # with its equation, where the docstring has one
@@ -102,7 +106,7 @@ def test_every_method_has_its_page(site, info):
         assert row is not None, each.name
         if isinstance(default, (bool, int, float, str)):
             assert repr(default) in page.text[row.start() :]
-    item = MODULES[info.config.__module__].items[info.config.__name__]
+    item = modules[info.config.__module__].items[info.config.__name__]
     for each in item.fields:
         assert said(each.doc)[:40] in said(page.text), each.name
 
@@ -141,7 +145,7 @@ def test_the_command_line_is_what_help_prints(site):
         assert "``" not in told and not re.search(r":\w+:`", told), words
 
 
-def test_the_api_has_every_public_name(site):
+def test_the_api_has_every_public_name(site, modules):
     pages = {p.stem: read(p) for p in (site / "api").glob("*.html")}
     places = set().union(*(page.places for page in pages.values()))
     for name in (
@@ -157,7 +161,7 @@ def test_the_api_has_every_public_name(site):
     assert "how often an episode that ended with an error" in text
     assert not any(name.startswith(("creditrl.cli", "creditrl.bench")) for name in pages)
     # The API is read, not imported: modules of extras that are not installed have their pages.
-    assert "creditrl.agents.vllm_engine" in MODULES
+    assert "creditrl.agents.vllm_engine" in modules
     assert "creditrl.trainers.models" in pages
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+
 PAGE = "docs/guides/benchmark.md"
 
 
@@ -14,6 +16,7 @@ def answer(body: dict[str, Any]) -> str:
     return f"<think>Why not.</think><action>{listed.split(', ')[-1].strip(chr(39))}</action>"
 
 
+@pytest.mark.slow
 def test_an_endpoint_is_measured_reported_and_viewed(newcomer, endpoint):
     endpoint.answer = answer
     *_, block = newcomer.blocks(PAGE, "bash")

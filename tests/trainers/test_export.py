@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from peft import AutoPeftModelForCausalLM
 from small_runs import TINY
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -77,6 +76,8 @@ def test_merged_adapters_give_equal_log_probabilities(lora_run, tmp_path):
 
 
 def test_adapters_alone_are_loaded_by_peft_on_the_base_beside_them(lora_run, tmp_path):
+    from peft import AutoPeftModelForCausalLM
+
     to = exported(lora_run, tmp_path / "adapter", "--adapter")
     theirs = AutoPeftModelForCausalLM.from_pretrained(to)
     ours = Policy.load(lora_run / "policy" / "last")
