@@ -316,7 +316,9 @@ class Forward:
             if compiled is None:
                 return _head_scores(*inputs, menus)
             with _compiling():
-                return _compiled(compiled, _head_scores)(*inputs)
+                scores: tuple[torch.Tensor, torch.Tensor | None]
+                scores = _compiled(compiled, _head_scores)(*inputs)
+                return scores
 
         size = max(1, self.logits_per_chunk // head.weight.shape[0])
         if len(hidden_UD) <= size:
