@@ -50,8 +50,8 @@ HERE = [e for e in EXAMPLES if e.kind == "bash" and e.mark not in OTHERS and not
 ELSEWHERE = [e for e in EXAMPLES if e.kind == "bash" and e.mark == "CI"]
 
 
-LONG = (" bench ", "torchrun ", ".ray.", "creditrl train ")
-"""Parts of commands that take long: they train, and processes begin."""
+LONG = (" bench ", "torchrun ", ".ray.", "creditrl train ", "creditrl credit ", "creditrl report ")
+"""Parts of commands that take long: they train or draw, and processes begin."""
 
 
 def by_line(example: Example) -> str:

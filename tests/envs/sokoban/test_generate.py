@@ -59,6 +59,7 @@ def test_levels_keep_what_was_asked(config: GeneratorConfig, seed: int):
     assert config.max_optimal_moves is None or level.optimal <= config.max_optimal_moves
 
 
+@pytest.mark.slow
 def test_large_rooms_are_solvable_and_keep_their_bounds():
     config = GeneratorConfig((10, 10), 4, min_optimal_moves=16, max_optimal_moves=60)
     for seed in (0, 2):

@@ -122,6 +122,7 @@ def test_python_search_and_table_agree_with_exhaustive_search(level: Level):
         assert (move in best) == (truth > 0 and exhaustive(after) == truth - 1)
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(small_levels())
 def test_numba_returns_the_same_moves_as_python(level: Level):

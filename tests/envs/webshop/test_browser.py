@@ -378,6 +378,7 @@ def kill_browsers() -> list[psutil.Process]:
     return shells
 
 
+@pytest.mark.slow
 @in_chromium
 def test_a_browser_that_dies_is_replaced_and_the_episode_goes_on() -> None:
     pair = Pair(Rules())
