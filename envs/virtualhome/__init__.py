@@ -26,7 +26,7 @@ ENVIRONMENT = Environment(
             base="virtualhome_small",
             # Turns are slow here, so updates are small: about 1,000 turns each.
             changes={"rollout": {"groups": 8, "group_size": 8}, "clone": {"updates": 30}},
-            turns=16_000,
+            turns=48_000,
             explored=8,
         ),
     ),
