@@ -34,7 +34,7 @@ def processes(bench: GpuBench) -> Found:
     ways = (
         ("nccl", "cuda", "a GPU each, nccl", gpus > 1, NEEDS_CUDA + " twice"),
         ("gloo", "cuda", "one GPU for both, gloo", gpus > 0, NEEDS_CUDA),
-        ("gloo", "cpu", "the CPU, gloo", True, ""),
+        ("gloo", "cpu", "the CPU, gloo", not bench.on_gpu, "skipped: a GPU is measured"),
     )
     for backend, device, name, there, why in ways:
         if not there:
