@@ -49,7 +49,8 @@ def processes(bench: GpuBench) -> Found:
         except CreditRLError as error:
             # NCCL refuses two processes on one GPU, and gloo lacks some CUDA operations.
             table.add(where=name, error=str(error)[:300])
-            found.at_most(f"{name}: errors", 1.0, 0.0, goal=device == "cuda" and backend == "gloo")
+            goal = device == "cuda" and backend == "gloo"
+            found.at_most(f"{name}: errors ({str(error)[:100]})", 1.0, 0.0, goal=goal)
             continue
         seconds = time.perf_counter() - begin
         table.add(where=name, seconds=seconds, loss=both["loss"], grad_norm=both["grad_norm"])
