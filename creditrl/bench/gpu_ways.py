@@ -16,7 +16,7 @@ from creditrl.bench.gpu_record import NEEDS_CUDA, Found, GpuBench, Table, peak_b
 from creditrl.bench.train_ours import Ours
 from creditrl.bench.train_work import TrainWork, episodes
 from creditrl.trainers.batch import build_rows, micro_batches
-from creditrl.trainers.models import forward
+from creditrl.trainers.models.forward import head_scores
 
 if TYPE_CHECKING:
     import torch
@@ -95,7 +95,7 @@ def _trace(policy: Policy) -> None:
     """Trace alone: what follows takes a CPU's compiler a minute."""
     import torch
 
-    for function in (type(policy.base.get_decoder().layers[0]).forward, forward._head_scores):
+    for function in (type(policy.base.get_decoder().layers[0]).forward, head_scores):
         policy._compiled[function] = torch.compile(function, dynamic=True, backend="eager")
 
 

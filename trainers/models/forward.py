@@ -39,7 +39,7 @@ from creditrl.trainers.models.tail import read_at
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Forward", "Layers", "sharing_pays"]
+__all__ = ["Forward", "Layers", "head_scores", "sharing_pays"]
 
 _SHARE_ON_GPU = 9e11
 """Tokens times weights of a block from which a second pass's calls (up to 7 ms a block, with a
@@ -306,19 +306,19 @@ class Forward:
         from torch.utils.checkpoint import checkpoint
 
         head = self.model.get_output_embeddings()
+        scores: Any = head_scores
+        around: Callable[[], Any] = nullcontext
         # Compiled, the logits are read once instead of half a dozen times. Menus differ per token.
-        compiled = None if menu_M else self.compiled
+        if self.compiled is not None and not menu_M:
+            scores, around = _compiled(self.compiled, head_scores), _compiling
 
         def part(
             hidden: torch.Tensor, place: torch.Tensor, token: torch.Tensor, menus: Menus
         ) -> tuple[torch.Tensor, torch.Tensor | None]:
-            inputs = (head, hidden, place, token, temperature, with_entropy)
-            if compiled is None:
-                return _head_scores(*inputs, menus)
-            with _compiling():
-                scores: tuple[torch.Tensor, torch.Tensor | None]
-                scores = _compiled(compiled, _head_scores)(*inputs)
-                return scores
+            found: tuple[torch.Tensor, torch.Tensor | None]
+            with around():
+                found = scores(head, hidden, place, token, temperature, with_entropy, menus)
+            return found
 
         size = max(1, self.logits_per_chunk // head.weight.shape[0])
         if len(hidden_UD) <= size:
@@ -408,16 +408,16 @@ def _compiling() -> Iterator[None]:
         ) from error
 
 
-def _head_scores(
+def head_scores(
     head: Any,
     hidden_UD: torch.Tensor,
     place_M: torch.Tensor,
     token_M: torch.Tensor,
     temperature: float,
     with_entropy: bool,
-    menu_M: Menus = (),
+    menu_M: Menus,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return log-probabilities and entropies from the last hidden states."""
+    """Return the scores of M tokens from the last hidden states at U places, [U, D]."""
     return score_tokens(head(hidden_UD), place_M, token_M, temperature, with_entropy, menu_M)
 
 
