@@ -11,27 +11,32 @@ from creditrl.trainers.models import attention
 torch = pytest.importorskip("torch")
 
 
-# transformers repeats what has large heads itself
-@pytest.mark.parametrize(("unfused", "size"), [(True, 8), (False, 8), (False, 512)])
-def test_grouped_queries_see_the_same(
-    monkeypatch: pytest.MonkeyPatch, unfused: bool, size: int
-) -> None:
+def grouped(size: int, layers: int) -> Any:
+    """Return a model whose pairs of heads of this size share keys and values."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     attention.keep_fused()
-    monkeypatch.setattr(attention, "_is_unfused", lambda query: unfused)
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=32,
         hidden_size=32,
         intermediate_size=48,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=size,
         attn_implementation="sdpa",
     )
-    model = Qwen3ForCausalLM(config).eval()
+    return Qwen3ForCausalLM(config).eval()
+
+
+# transformers repeats what has large heads itself
+@pytest.mark.parametrize(("unfused", "size"), [(True, 8), (False, 8), (False, 512)])
+def test_grouped_queries_see_the_same(
+    monkeypatch: pytest.MonkeyPatch, unfused: bool, size: int
+) -> None:
+    model = grouped(size, layers=2)
+    monkeypatch.setattr(attention, "_is_unfused", lambda query: unfused)
     heads: list[int] = []
     plain = torch.nn.functional.scaled_dot_product_attention
 
@@ -50,21 +55,7 @@ def test_grouped_queries_see_the_same(
 @pytest.mark.gpu
 @pytest.mark.parametrize("size", [64, 256, 512])
 def test_grouped_queries_on_a_gpu_store_no_attention_weights(size: int) -> None:
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    attention.keep_fused()
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=32,
-        hidden_size=64,
-        intermediate_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=size,
-        attn_implementation="sdpa",
-    )
-    model = Qwen3ForCausalLM(config).eval().cuda()
+    model = grouped(size, layers=1).cuda()
     length = 8192
     ids = torch.arange(length, device="cuda").view(1, -1) % 32
     torch.cuda.reset_peak_memory_stats()
