@@ -117,7 +117,7 @@ def test_adapters_of_a_real_models_size_learn_from_real_conversations(tmp_path, 
     flags = [f"--policy.model={tmp_path / 'model'}", "--policy.lora.rank=8"]
     flags += [f"--clone.from-run={run}", "--clone.episodes=0", "--clone.held-out=0.2"]
     flags += ["--rollout.form=dialogue", "--rollout.max-new-tokens=48", "--clone.batch-turns=4"]
-    flags += ["--budget.updates=20", "--optim.lr=3e-3", "--optim.warmup=0"]
+    flags += ["--budget.updates=10", "--optim.lr=3e-3", "--optim.warmup=0"]
     flags += ["--eval.levels=1", "--eval.no-greedy", "--env.options.max-turns=1"]
     assert cli.run(["train", "@sft_small", "--env.id=SOTOPIA", f"--run.folder={out}", *flags]) == 0
     rows = RunFolder.open(out).read_metrics()
