@@ -274,11 +274,11 @@ def _block(shape: ModelShape, b: int, lora: bool) -> int:
 def logit_bytes(shape: ModelShape, tokens: int, chunk: int, *, entropy: bool = False) -> int:
     """Return the bytes of logits and of what their gradient needs, if every token is scored.
 
-    One chunk is in memory at a time: in float32 the logits, their exponentials and three parts of
-    their gradient; with an entropy, the probabilities, their products and the gradients of both.
+    One chunk is in memory at a time: in float32 the log-probabilities and two parts of their
+    gradient; with an entropy, also the probabilities and the gradient of their products.
     """
     rows = min(tokens, max(1, chunk // shape.vocabulary))
-    return rows * shape.vocabulary * _FLOAT * (8 if entropy else 5)
+    return rows * shape.vocabulary * _FLOAT * (5 if entropy else 3)
 
 
 def cache_bytes_per_token(shape: ModelShape, weight_bytes: int) -> int:
