@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from creditrl.cli.options import show_plugins_left
+from creditrl.cli.options import import_training, show_plugins_left
 from creditrl.config import config_hash, find_recipe, is_run_config, read_recipe, read_toml
 from creditrl.console import console, next_step, say, table, wrote
 from creditrl.credit_file import CreditFile, turn_rows
@@ -95,6 +95,7 @@ def run(argv: list[str]) -> int:
     config = resolve(data, [], str(where), PROG, trust=options.trust)
     if not options.trust:
         show_plugins_left(data)
+    import_training()
     if config.run.threads:
         import torch
 

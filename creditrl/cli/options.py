@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import importlib
 import importlib.util
 import json
 import shlex
@@ -33,6 +35,7 @@ from creditrl.trust import plugins_line
 __all__ = [
     "EnvRequest",
     "end_line",
+    "import_training",
     "live_line",
     "new_file",
     "parse_env_command",
@@ -236,6 +239,25 @@ def require_training() -> None:
     from creditrl.trainers.start import require_packages
 
     require_packages()
+
+
+def import_training() -> None:
+    """Import what nearly every run needs, without garbage collections.
+
+    PyTorch and transformers make a million objects, which last as long as the process. Collections
+    visit them neither now nor later: of a short run this saves a sixth, two seconds.
+    """
+    if "creditrl.trainers.run" in sys.modules:
+        return
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        for name in ("creditrl.trainers.run", "transformers.models.qwen2.modeling_qwen2"):
+            importlib.import_module(name)
+        gc.freeze()
+    finally:
+        if collects:
+            gc.enable()
 
 
 def show_plugins_left(config: Mapping[str, Any]) -> None:

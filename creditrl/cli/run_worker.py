@@ -9,20 +9,21 @@ exit code.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import os
 import sys
 
 from creditrl.children import end_with_parent
+from creditrl.cli.options import import_training
 
 __all__ = ["serve"]
 
 
 def serve() -> None:
     """Carry out the runs that stdin asks for, until it ends."""
-    _import_all()
+    importlib.import_module("creditrl.cli.train")
+    import_training()
     end_with_worker = end_with_parent()
     for line in sys.stdin:
         words, log = json.loads(line)
@@ -32,19 +33,6 @@ def serve() -> None:
                 end_with_worker()
             _train(words, log)
         print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
-
-
-def _import_all() -> None:
-    """Import what nearly every run needs."""
-    for name in (
-        "creditrl.cli.train",
-        "creditrl.trainers.run",
-        "creditrl.trainers.start",
-        "transformers.models.qwen2.modeling_qwen2",
-    ):
-        importlib.import_module(name)
-    # Collections in the forks need not visit what was imported, nor copy its memory.
-    gc.freeze()
 
 
 def _train(words: list[str], log: str) -> None:

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from creditrl.cli.dry_run import show_dry_run, take_dry_run_flag
-from creditrl.cli.options import require_training, short_name
+from creditrl.cli.options import import_training, require_training, short_name
 from creditrl.cli.plan import show_plan, take_plan_flag
 from creditrl.console import console, next_step, table, wrote
 from creditrl.errors import ConfigError, CreditRLError, LostRankError
@@ -62,6 +62,7 @@ def train(argv: list[str]) -> int:
             show_plan(config, gib, given)
         return 0
 
+    import_training()
     if dry:
         if not rank:
             show_dry_run(config, given)
