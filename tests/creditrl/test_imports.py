@@ -189,6 +189,22 @@ def test_every_module_says_what_it_exports():
     assert missing == []
 
 
+@pytest.mark.slow
+def test_collections_leave_out_what_training_imported():
+    script = """
+import gc
+from creditrl.cli.options import import_training
+import_training()
+kept = gc.get_freeze_count()
+made = [[] for _ in range(1000)]
+import_training()
+print(gc.isenabled(), kept > 100_000, gc.get_freeze_count() <= kept)
+"""
+    pytest.importorskip("torch")
+    told = by_python("-c", script)
+    assert told.stdout.split() == ["True"] * 3, told.stderr
+
+
 def test_the_public_names_exist():
     import creditrl.wrappers as wrappers
 
