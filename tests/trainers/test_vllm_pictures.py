@@ -30,8 +30,6 @@ pytestmark = [pytest.mark.reference("vllm"), pytest.mark.reference("torchvision"
 
 
 LORA = LoRAConfig(rank=4)
-# A server starts for half a minute, and families differ in the engine, not in how it is reached.
-one_family = pytest.mark.parametrize("seeing", ["Qwen3VL"], indirect=True)
 
 
 @pytest.fixture(scope="module", params=["Qwen2_5_VL", "Qwen3VL"])
@@ -158,7 +156,6 @@ def test_more_pictures_than_the_engine_was_built_for_are_refused(engine, seeing)
         make_agent(engine, seeing()).act([prompt])
 
 
-@one_family
 def test_what_a_server_said_of_pictures_is_as_probable_as_the_trainer_says(server, seeing):
     policy, there = seeing(seed=1), ServerEngine(server)
     agent = VLLMAgent(there, policy.tokenizer, max_new_tokens=4, seed=1, pictures=policy.pictures)
@@ -173,7 +170,6 @@ def test_what_a_server_said_of_pictures_is_as_probable_as_the_trainer_says(serve
     assert halves[0].token_ids and not halves[0].error
 
 
-@one_family
 def test_a_server_sees_with_all_of_the_weights_that_it_is_sent(server, seeing, tmp_path):
     policy = seeing(seed=2)
     there = shown_pictures(server, policy)
@@ -195,7 +191,6 @@ def shown_pictures(server: str, policy: Any) -> ServerEngine:
     return made
 
 
-@one_family
 @pytest.mark.parametrize("trained", ["--policy.lora.rank=4", "--policy.lora=None"])
 def test_a_run_trains_what_a_server_sees_with(server, seeing, tmp_path, trained):
     policy = seeing(seed=1)
