@@ -252,7 +252,11 @@ def import_training() -> None:
     collects = gc.isenabled()
     gc.disable()
     try:
-        for name in ("creditrl.trainers.run", "transformers.models.qwen2.modeling_qwen2"):
+        for name in (
+            "creditrl.trainers.run",
+            "creditrl.trainers.start",
+            "transformers.models.qwen2.modeling_qwen2",
+        ):
             importlib.import_module(name)
         gc.freeze()
     finally:
