@@ -25,7 +25,8 @@ ENVIRONMENT = Environment(
             name="alfworld",
             title="ALFWorld, builtin households, all six types, 30 turns",
             base="alfworld_small",
-            changes={"clone": {"updates": 65}},
+            # Small batches: about 750 turns an update.
+            changes={"rollout": {"groups": 4}, "clone": {"updates": 65}},
             turns=80_000,
         ),
     ),
