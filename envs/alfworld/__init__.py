@@ -28,6 +28,7 @@ ENVIRONMENT = Environment(
             # Small batches: about 750 turns an update.
             changes={"rollout": {"groups": 4}, "clone": {"updates": 65}},
             turns=80_000,
+            explored=8,
         ),
     ),
     # If most episodes fail, most advantages are 0, so cloning continues here.
