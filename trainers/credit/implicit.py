@@ -123,8 +123,12 @@ def pair_accuracy(
     group_N: ArrayLike,
     *,
     mean: bool = False,
-) -> float | None:
+) -> tuple[float, float] | None:
     """Return the share of a batch's pairs whose success has the higher score; ties count half.
+
+    With it, by how many standard errors it exceeds one half: the variance of the share under a
+    score that knows nothing is ``sum s f (s + f + 1) / 12 / (sum s f)^2`` over groups with s
+    successes and f failures (Mann and Whitney 1947), because pairs share episodes.
 
     Args:
         implicit_N: implicit reward of each turn.
@@ -134,7 +138,8 @@ def pair_accuracy(
         mean: score an episode by the mean over its turns instead of the sum.
 
     Returns:
-        None if no group has both a success and a failure.
+        The share and the number of standard errors; None if no group has both a success and a
+        failure.
     """
     episode = ordered("episode_N", episode_N)
     value = finite("implicit_N", implicit_N, episode)
@@ -142,10 +147,16 @@ def pair_accuracy(
     score_B = np.add.reduceat(value, first_B) if len(first_B) else value
     if mean:
         score_B = score_B / count_B
-    pairs = outcome_pairs(np.asarray(success_N)[first_B], np.asarray(group_N)[first_B])
+    success_B = np.asarray(success_N, dtype=np.bool_)[first_B]
+    group_B = np.asarray(group_N)[first_B]
+    pairs = outcome_pairs(success_B, group_B)
     if not len(pairs):
         return None
-    return float((0.5 + 0.5 * np.sign(score_B[pairs[:, 0]] - score_B[pairs[:, 1]])).mean())
+    share = float((0.5 + 0.5 * np.sign(score_B[pairs[:, 0]] - score_B[pairs[:, 1]])).mean())
+    _, number_B = np.unique(group_B, return_inverse=True)
+    won_G, lost_G = (np.bincount(number_B, weights=of_B) for of_B in (success_B, ~success_B))
+    variance = float((won_G * lost_G * (won_G + lost_G + 1)).sum()) / 12 / len(pairs) ** 2
+    return share, (share - 0.5) / variance**0.5
 
 
 def success_weights(score_B: ArrayLike, pairs_P2: ArrayLike) -> tuple[FloatArray, float, float]:

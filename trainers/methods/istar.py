@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from creditrl.checked import Checked, Fraction
+from creditrl.checked import Checked, NonNegative
 from creditrl.trainers.collect.base import CollectContext, Collector
 from creditrl.trainers.collect.dynamic import DynamicCollector, outcomes_differ
 from creditrl.trainers.collect.rollouts import RolloutCollector
@@ -62,12 +62,12 @@ class IStarConfig(Checked):
     std_floor: float = 0.01
     """Minimum standard deviation by which implicit rewards are divided, in multiples of beta
     (inferred): below it there is only rounding noise."""
-    min_accuracy: Fraction | None = None
-    """Minimum share of an update's pairs of a success and a failure that the reward model must
-    order correctly before it has learned from them; below it the step advantage is 0. None: always
-    use the model (the paper). Half is chance; less is common if the policy learns faster than the
-    model, whose ratio to the sampler then contradicts what the policy has just learned
-    (``prm.against="reference"`` has no such lag)."""
+    min_z: NonNegative | None = None
+    """Minimum number of standard errors by which the share of an update's pairs (a success and a
+    failure) that the reward model orders correctly, before it has learned from them, must exceed
+    one half; below it the step advantage is 0. None: always use the model (the paper). Less than a
+    half is common if the policy learns faster than the model, whose ratio to the sampler then
+    contradicts what the policy has just learned (``prm.against="reference"`` has no such lag)."""
     compat: Literal["paper", "released"] = "paper"
     """"released": step rewards divided by the largest absolute reward of a turn and compared only
     with the group's first turns, in the base's own formula ("reinforce++" whitens over tokens);
@@ -133,16 +133,16 @@ class IStar(Method[IStarConfig]):
             implicit_N = np.asarray(turns.reward_N, dtype=np.float32)
         else:
             implicit_N = turns.require("implicit_N", hint=_MODEL)
-        accuracy = pair_accuracy(
+        found = pair_accuracy(
             implicit_N,
             turns.episode_N,
             turns.success_N,
             turns.group_N,
             mean=cfg.prm.mean_over_turns or cfg.compat == "released",
         )
-        metrics = {} if accuracy is None else {"pair_accuracy": accuracy}
-        if cfg.min_accuracy is not None:
-            counts = accuracy is not None and accuracy >= cfg.min_accuracy
+        metrics = {} if found is None else {"pair_accuracy": found[0], "pair_z": found[1]}
+        if cfg.min_z is not None:
+            counts = found is not None and found[1] >= cfg.min_z
             metrics["step_counts"] = float(counts)
             if not counts:
                 # As before its first step: all of its rewards are 0.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -124,8 +126,20 @@ def test_pair_accuracy_is_of_sums_or_of_means_within_groups():
     # Group 0: a success with 0.2 + 0.2, failures with 0.3 and 0.4. Group 1 has no failure.
     implicit, episode = [0.2, 0.2, 0.3, 0.4, 9.0], [0, 0, 1, 2, 3]
     success, group = [1, 1, 0, 0, 1], [0, 0, 0, 0, 1]
+    # 0.4 above 0.3 and equal to 0.4. The variance of the two pairs is 1 * 2 * 4 / 12 / 2 ** 2.
     found = pair_accuracy(implicit, episode, success, group)
-    assert found == pytest.approx(0.75)  # 0.4 above 0.3 and equal to 0.4
-    assert pair_accuracy(implicit, episode, success, group, mean=True) == 0.0
+    assert found == pytest.approx((0.75, 0.25 * 6**0.5))
+    found = pair_accuracy(implicit, episode, success, group, mean=True)
+    assert found == pytest.approx((0.0, -0.5 * 6**0.5))
     assert pair_accuracy([1.0], [0], [1], [0]) is None
     assert pair_accuracy([], [], [], []) is None
+
+
+def test_accuracy_is_told_in_standard_errors_of_a_score_that_knows_nothing():
+    # All ways to place two successes among five scores.
+    z = []
+    for won in itertools.combinations(range(5), 2):
+        found = pair_accuracy(range(5), range(5), [i in won for i in range(5)], [0] * 5)
+        assert found is not None
+        z.append(found[1])
+    assert np.mean(z) == pytest.approx(0) and np.mean(np.square(z)) == pytest.approx(1)

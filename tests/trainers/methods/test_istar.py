@@ -183,16 +183,18 @@ def test_a_reward_model_that_misorders_pairs_does_not_count(process):
 
     def found(mean, least):
         prm = ImplicitPRMConfig(mean_over_turns=mean)
-        config = IStarConfig(process=process, prm=prm, min_accuracy=least)
+        config = IStarConfig(process=process, prm=prm, min_z=least)
         return IStar(config).credit(turns, TOKENS)
 
-    assert found(False, 0.6).metrics == {"pair_accuracy": 1.0, "step_counts": 1.0}
-    gated = found(True, 0.6)
-    assert gated.metrics == {"pair_accuracy": 0.0, "step_counts": 0.0}
+    # One pair has a standard error of a half.
+    assert found(False, 1.0).metrics == {"pair_accuracy": 1.0, "pair_z": 1.0, "step_counts": 1.0}
+    assert found(False, 1.1).metrics["step_counts"] == 0.0
+    gated = found(True, 0.0)
+    assert gated.metrics == {"pair_accuracy": 0.0, "pair_z": -1.0, "step_counts": 0.0}
     silent = TURNS.with_scores(implicit_N=np.zeros(3, dtype=np.float32))
     nothing = TOKENS.with_scores(implicit_M=np.zeros(4, dtype=np.float32))
     unlearned = IStar(IStarConfig(process=process)).credit(silent, nothing)
-    for one, other in ((gated, unlearned), (found(False, 0.6), found(False, None))):
+    for one, other in ((gated, unlearned), (found(False, 1.0), found(False, None))):
         for name in ("advantage_N", "advantage_M"):
             if getattr(other, name) is not None:
                 np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
