@@ -15,7 +15,7 @@ from creditrl.trainers.credit.check import finite, ordered
 from creditrl.trainers.credit.group import GroupConfig, group_advantage_of_rows
 from creditrl.trainers.credit.returns import reverse_scan
 from creditrl.trainers.credit.spread import first_turns
-from creditrl.trainers.credit.stats import group_stats
+from creditrl.trainers.credit.stats import group_stats, joint_index
 from creditrl.trainers.credit.whiten import whiten
 from creditrl.types import FloatArray
 
@@ -147,15 +147,15 @@ def pair_accuracy(
     score_B = np.add.reduceat(value, first_B) if len(first_B) else value
     if mean:
         score_B = score_B / count_B
-    success_B = np.asarray(success_N, dtype=np.bool_)[first_B]
     group_B = np.asarray(group_N)[first_B]
-    pairs = outcome_pairs(success_B, group_B)
+    pairs = outcome_pairs(np.asarray(success_N)[first_B], group_B)
     if not len(pairs):
         return None
     share = float((0.5 + 0.5 * np.sign(score_B[pairs[:, 0]] - score_B[pairs[:, 1]])).mean())
-    _, number_B = np.unique(group_B, return_inverse=True)
-    won_G, lost_G = (np.bincount(number_B, weights=of_B) for of_B in (success_B, ~success_B))
-    variance = float((won_G * lost_G * (won_G + lost_G + 1)).sum()) / 12 / len(pairs) ** 2
+    index_B = joint_index(group_B)
+    size_P2 = np.bincount(index_B)[index_B[pairs]]
+    # A group has s f pairs, so the sum over groups is a mean over pairs, of s + f + 1.
+    variance = float((size_P2 + 1).mean()) / 12 / len(pairs)
     return share, (share - 0.5) / variance**0.5
 
 
