@@ -54,15 +54,15 @@ class Trial:
     """CPU seconds of the whole process, evaluations included."""
 
 
-def _require_equal(name: str, found: Any, expected: Any) -> None:
-    """Raise for the first value that differs, with its name in the results."""
+def _difference(name: str, found: Any, expected: Any) -> str | None:
+    """Return the first value that differs, with its name in the results; None if all are equal."""
     if isinstance(found, dict) and isinstance(expected, dict):
-        for key in sorted({*found, *expected}):
-            _require_equal(f"{name}.{key}", found.get(key), expected.get(key))
-    elif found != expected:
-        raise ConfigError(
-            f"--tuned is of another bench: its {name} is {found!r}, expected {expected!r}."
+        parts = (
+            _difference(f"{name}.{key}", found.get(key), expected.get(key))
+            for key in sorted({*found, *expected})
         )
+        return next((part for part in parts if part is not None), None)
+    return None if found == expected else f"its {name} is {found!r}, expected {expected!r}"
 
 
 def survivors(areas: Mapping[int, float | None], kept: int) -> list[int]:
@@ -81,7 +81,7 @@ class Bench:
 
     Raises:
         UnknownNameError: there is no such method.
-        ConfigError: ``tuned`` was tuned differently from the plan.
+        ConfigError: ``tuned`` is of another plan, or none of its methods is as it was.
     """
 
     plan: BenchPlan
@@ -222,23 +222,36 @@ class Bench:
     def _take_trials(self, tuned: Mapping[str, Any]) -> None:
         """Count the trials of another bench as run here, if it drew and ran them in the same way.
 
-        Methods that it does not have are tuned here.
+        Methods that it does not have, or has with another recipe or search space, are tuned here.
         """
         plan = tuned["plan"]
         mine = plain_json({**asdict(self.plan), "rungs": RUNGS})
-        for name in ("turns", "trials", "tuning_seed", "levels", "points", "flags", "rungs"):
-            _require_equal(name, plan[name], mine[name])
-        _require_equal("tasks.name", plan["tasks"]["name"], self.plan.tasks.name)
-        for method in sorted({*self.methods} & {*plan["methods"]}):
-            space = {name: asdict(d) for name, d in method_info(method).method.space.items()}
-            _require_equal(f"spaces.{method}", plan["spaces"][method], plain_json(space))
-            recipe = plain_json(recipe_of(self.plan.tasks, method))
-            _require_equal(f"recipes.{method}", plan["recipes"][method], recipe)
-        for found in tuned["trials"]:
-            trial = Trial(**found)
-            if trial.method in self.methods:
+        mine["tasks"], found = mine["tasks"]["name"], {**plan, "tasks": plan["tasks"]["name"]}
+        names = ("tasks", "turns", "trials", "tuning_seed", "levels", "points", "flags", "rungs")
+        for name in names:
+            if (other := _difference(name, found[name], mine[name])) is not None:
+                raise ConfigError(f"--tuned is of another bench: {other}.")
+        shared = [method for method in self.methods if method in plan["methods"]]
+        changed = {m: other for m in shared if (other := self._changed(m, plan)) is not None}
+        if shared and len(changed) == len(shared):
+            raise ConfigError(f"--tuned is of another bench: {changed[shared[0]]}.")
+        for method, other in changed.items():
+            self.show(f"{method} is tuned again: in --tuned {other}.")
+        taken = {*shared} - {*changed}
+        for trial in (Trial(**trial) for trial in tuned["trials"]):
+            if trial.method in taken:
                 name = self._tuning(trial.method, trial.number, trial.rung).name
                 self._tried[name] = trial
+
+    def _changed(self, method: str, plan: Mapping[str, Any]) -> str | None:
+        """Return how a method's recipe or search space in another plan differs from today's."""
+        space = {name: asdict(d) for name, d in method_info(method).method.space.items()}
+        mine = {"recipes": recipe_of(self.plan.tasks, method), "spaces": space}
+        found = (
+            _difference(f"{name}.{method}", plan[name][method], plain_json(value))
+            for name, value in mine.items()
+        )
+        return next((other for other in found if other is not None), None)
 
     def _numbers(self, method: str, rung: int) -> list[int]:
         """Return the trials of a rung; none if only one is left, whose place is known.

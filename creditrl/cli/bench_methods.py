@@ -65,7 +65,8 @@ class BenchMethodsOptions:
     folder: str = "runs/bench_methods"
     """Output folder: a folder per task set with its runs, JSON and page."""
     tuned: tuple[str, ...] = ()
-    """JSON files of earlier benches of these task sets: their trials are not run again."""
+    """JSON files of earlier benches of these task sets: their trials are not run again, except
+    those of methods whose recipe or search space has changed."""
     tiny: bool = False
     """Measure almost nothing, with GRPO and GiGPO, only to show that everything runs."""
     page: tuple[str, ...] = ()

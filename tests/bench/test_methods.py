@@ -166,9 +166,25 @@ def test_trials_of_another_bench_are_not_run_again(tmp_path):
     assert {"clone-seed1000", "gigpo-trial01-rung0"} < set(both.missing())
     with pytest.raises(ConfigError, match=r"bench: its turns is 1000, expected 2000\."):
         Bench(replace(other.plan, turns=2000), tmp_path, 1, print, tuned)
-    tuned["plan"]["recipes"]["grpo"]["method"]["invalid_penalty"] = 0.5
-    with pytest.raises(ConfigError, match=r"recipes\.grpo\.method\.invalid_penalty is 0\.5, exp"):
-        Bench(other.plan, tmp_path, 1, print, tuned)
+
+
+def test_a_method_whose_recipe_changed_is_tuned_again(tmp_path):
+    plan = {"methods": ("grpo", "gigpo"), "trials": 2, "seeds": (0,)}
+    other = bench(tmp_path / "other", **plan)
+    for method, area in (("grpo", 0.4), ("gigpo", 0.5)):
+        put(other, method, 0, 0, area)
+        put(other, method, 1, 0, area)
+    tuned = plain_json({**summarise(other), "command": "creditrl bench methods"})
+    tuned["plan"]["recipes"]["gigpo"]["method"]["invalid_penalty"] = 0.5
+    said: list[str] = []
+    made = Bench(other.plan, tmp_path, 1, said.append, tuned)
+    assert len(said) == 1 and said[0].startswith(
+        "gigpo is tuned again: in --tuned its recipes.gigpo.method.invalid_penalty is 0.5, expected"
+    )
+    assert made.trials("grpo") and not made.trials("gigpo")
+    # With nothing left, the file is of something else.
+    with pytest.raises(ConfigError, match=r"bench: its recipes\.gigpo\.method\."):
+        Bench(replace(other.plan, methods=("gigpo",)), tmp_path, 1, print, tuned)
 
 
 def test_what_is_not_done_is_named(tmp_path):
