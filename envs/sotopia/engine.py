@@ -48,6 +48,7 @@ _NOTE = f"Your last answer was no action. Write one of: {'; '.join(ACTION_FORMS)
 class _Copy:
     """Current state of one copy."""
 
+    place: _Place
     seed: int
     left: int
     """Number of turns left to the agent."""
@@ -69,8 +70,8 @@ class _Copy:
     verdict: Verdict | None = None
 
 
-_values = attrgetter(*[field.name for field in fields(_Copy)])
-"""Returns a copy's snapshot."""
+_values = attrgetter(*[field.name for field in fields(_Copy)[1:]])
+"""Returns a copy's snapshot: all but its place."""
 
 
 class _Place:
@@ -95,7 +96,7 @@ class _Place:
         old = len(self.turns)
         if self.turns != turns[:old]:
             old, self.lines = 0, []
-        self.lines = [*self.lines, *turn_lines(turns, self.names, old)]
+        self.lines += turn_lines(turns, self.names, old)
         self.turns = turns
         return self.lines
 
@@ -139,8 +140,7 @@ class SotopiaEngine(Engine):
         self._waits = unreadable == "wait"
         self.live = not (partner.deterministic and judge.deterministic)
         self.retry_helps = self.live
-        self._places: list[_Place | None] = [None] * num_envs
-        self._copies: list[_Copy | None] = [None] * num_envs
+        self._copies: dict[int, _Copy] = {}
 
     def begin(self, index_K: IntArray, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
         """Start a dialogue in each copy; if the partner opens, it has spoken.
@@ -148,18 +148,18 @@ class SotopiaEngine(Engine):
         Raises:
             ConfigError: a task has no seat; then no copy has changed.
         """
-        self._enter(index_K, tasks)
+        indices = index_K.tolist()
+        places = self._seated(indices, tasks)
         # Members of a group share task and seed, and so the opening, even of a live model.
         alike: dict[tuple[int, int], list[int]] = {}
-        for i, seed in zip(index_K.tolist(), seed_K, strict=True):
-            place = self._place(i)
+        for i, place, seed in zip(indices, places, seed_K, strict=True):
             left = turns_of(self._rules, place.side, int(seed))
-            self._copies[i] = _Copy(int(seed), left)
+            self._copies[i] = _Copy(place, int(seed), left)
             alike.setdefault((id(place.seat), int(seed)), []).append(i)
         self._play([(first, None) for first, *_ in alike.values()])
         for first, *others in alike.values():
             for i in others:
-                self._copies[i] = _Copy(*_values(self._here(first)))
+                self._copies[i] = _Copy(self._copies[i].place, *_values(self._copies[first]))
 
     def act(self, index_K: IntArray, actions: Sequence[str]) -> Effect:
         """Play the agent's action and the partner's answer in each copy; judge finished ones."""
@@ -169,9 +169,8 @@ class SotopiaEngine(Engine):
         done: list[str] = []
         work: list[tuple[int, Action | None]] = []
         told: list[tuple[_Copy, int, bool]] = []
-        indices = index_K.tolist()
-        for n, (i, text) in enumerate(zip(indices, actions, strict=True)):
-            copy = self._here(i)
+        copies = self._at(index_K)
+        for n, (i, copy, text) in enumerate(zip(index_K.tolist(), copies, actions, strict=True)):
             action, reason = read_action(text)
             if copy.ending:
                 # It was over before the agent's first turn: only the verdict is left.
@@ -190,24 +189,22 @@ class SotopiaEngine(Engine):
         for copy, seen, unread in told:
             copy.left -= 1
             copy.seen, copy.unread = seen, unread
-        self._score([i for i in indices if self._here(i).ending])
+        self._score([copy for copy in copies if copy.ending])
         reward_K = np.zeros(k)
         terminated_K = np.zeros(k, dtype=np.bool_)
         truncated_K = np.zeros(k, dtype=np.bool_)
-        for n, i in enumerate(indices):
-            copy = self._here(i)
+        for n, copy in enumerate(copies):
             if copy.ending:
-                reward_K[n] = self._reward(i, copy)
+                reward_K[n] = _reward(copy)
                 truncated_K[n] = cut_by_limit(copy.ending) or copy.ending == "error"
                 terminated_K[n] = not truncated_K[n]
         return Effect(reward_K, terminated_K, done, grounded_K, reasons, truncated_K=truncated_K)
 
     def view(self, index_K: IntArray) -> View:
         """Describe the current state of each copy."""
-        indices = index_K.tolist()
-        k = len(indices)
-        copies = [self._here(i) for i in indices]
-        places = [self._place(i) for i in indices]
+        k = len(index_K)
+        copies = self._at(index_K)
+        places = [copy.place for copy in copies]
         verdicts = [copy.verdict or _UNJUDGED for copy in copies]
         success_K, score_K = np.zeros(k, dtype=np.bool_), np.zeros(k)
         for n, verdict in enumerate(verdicts):
@@ -233,11 +230,8 @@ class SotopiaEngine(Engine):
             "error": object_column([copy.error for copy in copies]),
             "partner": object_column([self.partner.name] * k),
         }
-        texts, admissible = [], []
-        for place, copy in zip(places, copies, strict=True):
-            texts.append(self._text(place, copy))
-            admissible.append(_moves(place, copy))
-        return View(texts, admissible, success_K, score_K, extra=extra)
+        texts = [self._text(copy) for copy in copies]
+        return View(texts, [_moves(copy) for copy in copies], success_K, score_K, extra=extra)
 
     def snapshot(self, index_K: IntArray) -> list[Any]:
         """Return each copy's state itself, because it is immutable.
@@ -246,7 +240,7 @@ class SotopiaEngine(Engine):
             SnapshotError: a live model speaks or judges, and the agent has acted: from there the
                 same actions may lead to a different episode.
         """
-        copies = [self._here(i) for i in index_K.tolist()]
+        copies = self._at(index_K)
         if self.live and any(copy.seen >= 0 for copy in copies):
             raise SnapshotError(
                 f"A dialogue with {self.partner.name}, judged by {self.judge.name}, cannot be "
@@ -257,32 +251,28 @@ class SotopiaEngine(Engine):
 
     def restore(self, index_K: IntArray, states: Sequence[Any], tasks: Sequence[Task]) -> None:
         """Put states into copies."""
-        self._enter(index_K, tasks)
-        for i, state in zip(index_K.tolist(), states, strict=True):
-            self._copies[i] = _Copy(*state)
+        indices = index_K.tolist()
+        for i, place, state in zip(indices, self._seated(indices, tasks), states, strict=True):
+            self._copies[i] = _Copy(place, *state)
 
     def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
         """Return canonical bytes of cast and dialogue; ``"state"`` adds the agent's side."""
-        keys = []
-        for i in index_K.tolist():
-            keys.append(dialogue_key(self._place(i).seat, self._here(i).turns, source))
-        return keys
+        return [dialogue_key(copy.place.seat, copy.turns, source) for copy in self._at(index_K)]
 
     def expert_action(self, index: int) -> str | None:
         """Return a rule-based expert's next action; None if a scenario has no terms."""
-        copy = self._here(index)
-        if copy.ending:
-            return None
-        return expert_action(self._ask(index, copy, self._place(index).side))
+        copy = self._copies[index]
+        return None if copy.ending else expert_action(self._ask(index, copy, copy.place.side))
 
     def segment_key(self, index: int) -> str:
         """Name the standing offer, or the deal; ``""`` if there is none."""
-        copy = self._here(index)
-        return segment(self._ask(index, copy, self._place(index).side))
+        copy = self._copies[index]
+        return segment(self._ask(index, copy, copy.place.side))
 
     def render(self, index: int, mode: str) -> str | None:
         """Return the observation in full; ``"human"`` prints it."""
-        place, copy = self._place(index), self._here(index)
+        copy = self._copies[index]
+        place = copy.place
         text = observation(
             place.combination, place.side, copy.turns, head=place.head, ending=copy.ending
         )
@@ -301,19 +291,20 @@ class SotopiaEngine(Engine):
         rules = self._rules
         while work:
             asks: list[PartnerAsk] = []
-            turn: list[tuple[int, Action | None, bool]] = []
+            turn: list[tuple[int, _Copy, Action | None, bool]] = []
             for i, action in work:
-                copy, side = self._here(i), self._place(i).side
+                copy = self._copies[i]
+                side = copy.place.side
                 may = speakers(rules, len(copy.turns), copy.seed)
                 if may[side] and action is None:
                     continue
                 if may[1 - side]:
                     asks.append(self._ask(i, copy, 1 - side))
-                turn.append((i, action if may[side] else None, may[1 - side]))
+                turn.append((i, copy, action if may[side] else None, may[1 - side]))
             replies = iter(self._replies(asks))
             work = []
-            for i, action, partner_acts in turn:
-                copy, place = self._here(i), self._place(i)
+            for i, copy, action, partner_acts in turn:
+                place = copy.place
                 own, theirs = action or NOTHING, NOTHING
                 if partner_acts:
                     reply = next(replies)
@@ -338,7 +329,7 @@ class SotopiaEngine(Engine):
 
     def _ask(self, i: int, copy: _Copy, side: int) -> PartnerAsk:
         """Return one side's view of a copy; the partner's memory is only for the partner."""
-        place = self._place(i)
+        place = copy.place
         own = side == place.side
         return PartnerAsk(
             copy=i,
@@ -353,8 +344,9 @@ class SotopiaEngine(Engine):
             max_turns=self._rules.max_turns,
         )
 
-    def _text(self, place: _Place, copy: _Copy) -> str:
+    def _text(self, copy: _Copy) -> str:
         """Return the agent's observation."""
+        place = copy.place
         whole = self._whole or copy.seen < 0
         return observation(
             place.combination,
@@ -379,42 +371,30 @@ class SotopiaEngine(Engine):
             )
         return replies
 
-    def _score(self, over: list[int]) -> None:
+    def _score(self, over: list[_Copy]) -> None:
         """Ask the judge about all dialogues that are over and not judged, in one call."""
-        todo = [i for i in over if self._here(i).verdict is None and not self._here(i).error]
+        todo = [copy for copy in over if copy.verdict is None and not copy.error]
         if not todo:
             return
-        episodes = []
-        for i in todo:
-            copy, combination = self._here(i), self._place(i).combination
-            episodes.append(Transcript(combination, copy.turns, copy.ending, copy.talk))
-        for i, verdict in zip(todo, self.judge.score(episodes), strict=True):
-            copy = self._here(i)
+        episodes = [Transcript(c.place.combination, c.turns, c.ending, c.talk) for c in todo]
+        for copy, verdict in zip(todo, self.judge.score(episodes), strict=True):
             copy.verdict = verdict
             copy.error = "" if verdict.goal is not None else verdict.failure(self.judge.name)
 
-    def _reward(self, i: int, copy: _Copy) -> float:
-        """Return the agent's own goal achievement; NaN if it is unknown."""
-        goal = None if copy.verdict is None else copy.verdict.goal
-        return float("nan") if goal is None else goal[self._place(i).side]
-
-    def _enter(self, index_K: IntArray, tasks: Sequence[Task]) -> None:
-        """Give each copy its task's seat; all are checked before any copy changes."""
+    def _seated(self, indices: Sequence[int], tasks: Sequence[Task]) -> list[_Place]:
+        """Return each copy's place at its task's seat; all tasks are checked first."""
         seats = [seat_of(task) for task in tasks]
-        for i, seat in zip(index_K.tolist(), seats, strict=True):
-            place = self._places[i]
-            if place is None or place.seat is not seat:
-                self._places[i] = _Place(seat, self._visibility)
+        places = []
+        for i, seat in zip(indices, seats, strict=True):
+            copy = self._copies.get(i)
+            if copy is None or copy.place.seat is not seat:
+                places.append(_Place(seat, self._visibility))
+            else:
+                places.append(copy.place)
+        return places
 
-    def _place(self, i: int) -> _Place:
-        place = self._places[i]
-        assert place is not None
-        return place
-
-    def _here(self, i: int) -> _Copy:
-        copy = self._copies[i]
-        assert copy is not None
-        return copy
+    def _at(self, index_K: IntArray) -> list[_Copy]:
+        return [self._copies[i] for i in index_K.tolist()]
 
 
 _UNJUDGED = Verdict(goal=None, status="pending", attempts=0)
@@ -424,10 +404,17 @@ def _scores(verdict: Verdict, side: int) -> dict[str, float]:
     return {} if verdict.scores is None else dict(verdict.scores[side])
 
 
-def _moves(place: _Place, copy: _Copy) -> tuple[str, ...]:
+def _reward(copy: _Copy) -> float:
+    """Return the agent's own goal achievement; NaN if it is unknown."""
+    goal = None if copy.verdict is None else copy.verdict.goal
+    return float("nan") if goal is None else goal[copy.place.side]
+
+
+def _moves(copy: _Copy) -> tuple[str, ...]:
     """Return the agent's literal actions."""
     if copy.ending:
         return ()
+    place = copy.place
     return BARE_MOVES if place.terms is None else moves_in(place.terms, place.side, copy.talk)
 
 
