@@ -38,7 +38,6 @@ _WORDS: Mapping[ActionKind, str] = {
     "action": "do",
 }
 _BARE: Mapping[str, Action] = {"leave": Action("leave"), "nothing": NOTHING, "none": NOTHING}
-_LINE = re.compile(rf"\s*({'|'.join(map(re.escape, _KINDS))})\s*:(.*)", re.IGNORECASE | re.DOTALL)
 _FENCE = re.compile(r"```(?:json)?\s*(\{.*\})\s*```", re.DOTALL)
 
 
@@ -54,9 +53,10 @@ def read_action(text: str) -> tuple[Action | None, str]:
         >>> read_action('{"action_type": "dance", "argument": ""}')
         (None, 'unknown')
     """
-    line = _LINE.match(text)
-    if line is not None:
-        return _with_argument(_KINDS[line[1].lower()], line[2])
+    word, colon, argument = text.partition(":")
+    kind = _KINDS.get(word.strip().lower()) if colon else None
+    if kind is not None:
+        return _with_argument(kind, argument)
     bare = text.strip()
     if len(bare) <= 8:
         found = _BARE.get(bare.lower())

@@ -134,6 +134,7 @@ def test_forms_of_an_action(text: str, action: Action) -> None:
         ("hello", "unparsed"),
         ("say:  \n", "unparsed"),
         ("say hello", "unparsed"),
+        ("\u017fay: hello", "unparsed"),  # an old s, equal to ours where case is ignored
         ("leave || leave", "unparsed"),
         ('{"action_type": "dance", "argument": ""}', "unknown"),
         ('{"action_type": "speak", "argument": 3}', "unparsed"),
