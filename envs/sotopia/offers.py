@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from creditrl.envs.sotopia.dialogue import Action, Turns
 from creditrl.envs.sotopia.partners import PartnerAsk
@@ -42,6 +42,9 @@ _ACCEPTS = re.compile(
     re.IGNORECASE,
 )
 _NEGATION = re.compile(r"\b(?:not|no|never|cannot|unless|if)\b|n't\b", re.IGNORECASE)
+
+
+_T = TypeVar("_T")
 
 
 class Talk(NamedTuple):
@@ -79,9 +82,7 @@ def _heard(terms: Terms, talk: Talk, turn: tuple[Action, Action]) -> Talk:
     """Add one turn. Simultaneous actions respond to the turns before."""
     if talk.deal is not None or (turn[0].kind != "speak" and turn[1].kind != "speak"):
         return Talk(talk.heard + 1, *talk[1:])
-    offers, standing = list(talk.offers), list(talk.standing)
-    asked, answers = list(talk.asked), list(talk.answers)
-    deal = None
+    heard, offers, standing, deal, asked, answers = talk
     renewed = [False, False]
     for side, action in enumerate(turn):
         if action.kind != "speak":
@@ -90,32 +91,31 @@ def _heard(terms: Terms, talk: Talk, turn: tuple[Action, Action]) -> Talk:
         there = talk.standing[other]
         for act, offered, query, count in _acts(terms, side, action.argument, there):
             if act == "offer" and offered is not None:
-                offers[side] = (*offers[side], offered)
+                offers = _put(offers, side, (*offers[side], offered))
                 if offered == there and deal is None:
                     deal = offered
-                standing[side], renewed[side] = offered, True
+                standing = _put(standing, side, offered)
+                renewed[side] = True
                 if not renewed[other]:
-                    standing[other] = None
+                    standing = _put(standing, other, None)
             elif act == "accept" and there is not None and not renewed[side] and deal is None:
                 deal = there
             elif act == "reject" and not renewed[other]:
-                standing[other] = None
+                standing = _put(standing, other, None)
             elif act == "ask":
-                asked[side] = query
+                asked = _put(asked, side, query)
             elif act == "answer" and query is not None:
-                answers[side] = (*answers[side], (query, count))
+                answers = _put(answers, side, (*answers[side], (query, count)))
                 if asked[other] == query:
-                    asked[other] = None
+                    asked = _put(asked, other, None)
     if deal is None and all(renewed) and standing[0] == standing[1]:
         deal = standing[0]
-    return Talk(
-        talk.heard + 1,
-        (offers[0], offers[1]),
-        (standing[0], standing[1]),
-        deal,
-        (asked[0], asked[1]),
-        (answers[0], answers[1]),
-    )
+    return Talk(heard + 1, offers, standing, deal, asked, answers)
+
+
+def _put(pair: tuple[_T, _T], side: int, value: _T) -> tuple[_T, _T]:
+    """Return both sides' values with another one for this side."""
+    return (value, pair[1]) if side == 0 else (pair[0], value)
 
 
 def _acts(
