@@ -116,8 +116,11 @@ def _bargain(terms: Terms, talk: Talk, ask: PartnerAsk, temper: Temper) -> str:
     own, others = talk.offers[side], talk.offers[1 - side]
     # The last turn of a side in round-robin order is one of the last two of the dialogue.
     time = min(len(ask.turns) // 2 / max((ask.max_turns - 1) // 2, 1), 1.0)
-    least = wanted(temper, span, time, terms.yielded(side, others)) if own else span
-    least = min(least, span)
+    least = span
+    if own:
+        # A temper that concedes over time does not look at what the other has conceded.
+        yielded = 0.0 if temper.beta else terms.yielded(side, others)
+        least = min(wanted(temper, span, time, yielded), span)
     there = talk.standing[1 - side]
     if there is not None and own:
         worth = terms.own(side, there)

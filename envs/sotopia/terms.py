@@ -247,7 +247,7 @@ class ItemTerms(Terms):
 
     def span(self, side: int) -> float:
         """Return the surplus of all things."""
-        worth = sum(v * c for v, c in zip(self.values[side], self.counts, strict=True))
+        worth: float = sum(map(mul, self.values[side], self.counts))
         return worth - self.fallback[side]
 
     def read(self, side: int, given: Mapping[str, str]) -> Deal | None:
@@ -364,7 +364,6 @@ def _pieces(counts: tuple[int, ...]) -> NDArray[np.int64]:
     return np.array(_divisions(counts), dtype=np.int64)
 
 
-@lru_cache(maxsize=4096)
 def _rest(counts: tuple[int, ...], share: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(map(sub, counts, share))
 
@@ -509,10 +508,8 @@ class FriendTerms(Terms):
 
     def query(self, given: Mapping[str, str]) -> Query | None:
         """Return what ``hobby=chess work=bank`` asks for."""
-        attributes = self.attributes
-        if not given or not all(map(attributes.__contains__, given)):
-            return None
-        return tuple([(name, given[name].lower()) for name in attributes if name in given])
+        query = tuple([(name, given[name].lower()) for name in self.attributes if name in given])
+        return query if query and len(query) == len(given) else None
 
     def count(self, side: int, query: Query) -> int:
         """Return how many of a side's friends match all of a question."""
