@@ -10,7 +10,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -79,7 +79,7 @@ class Terms(ABC):
             others: the other side's proposals so far.
         """
 
-    def gains(self) -> Sequence[Surplus]:
+    def gains(self) -> Iterable[Surplus]:
         """Return the surplus of each of :meth:`deals`."""
         return [self.surplus(deal) for deal in self.deals()]
 
@@ -231,9 +231,9 @@ class ItemTerms(Terms):
         one, two = sum(map(mul, mine, deal)), sum(map(mul, theirs, self.rest(deal)))
         return (one - self.fallback[0], two - self.fallback[1])
 
-    def gains(self) -> Sequence[Surplus]:
+    def gains(self) -> Iterable[Surplus]:
         """Return the surplus of each division."""
-        return _gains(self)
+        return zip(*_gains(self), strict=True)
 
     def own(self, side: int, deal: Deal) -> float:
         """Return the points of the side's share, minus those without an agreement."""
@@ -317,13 +317,14 @@ def _ranked(counts: tuple[int, ...], values: tuple[float, ...], side: int) -> _R
 
 
 @lru_cache(maxsize=512)
-def _gains(terms: ItemTerms) -> tuple[Surplus, ...]:
+def _gains(terms: ItemTerms) -> tuple[list[float], list[float]]:
+    """Return the surplus of each division to side 0, and to side 1."""
     one, two = (
         [worth - fallback for worth in _worths(terms.counts, values)]
         for values, fallback in zip(terms.values, terms.fallback, strict=True)
     )
-    # What is left of division k is division -1 - k.
-    return tuple(zip(one, reversed(two), strict=True))
+    two.reverse()  # what is left of division k is division -1 - k
+    return one, two
 
 
 @lru_cache(maxsize=4096)
@@ -336,7 +337,7 @@ def _worths(counts: tuple[int, ...], values: tuple[float, ...]) -> list[float]:
     return worth.tolist()
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _liked(terms: ItemTerms, side: int, others: tuple[Deal, ...]) -> NDArray[np.int64]:
     """Return how much the other side likes each division, in order of the side's own value.
 
@@ -404,7 +405,7 @@ class SlotTerms(Terms):
         one, two = self.values[0][place], self.values[1][place]
         return (one or -1.0, two or -1.0)
 
-    def gains(self) -> Sequence[Surplus]:
+    def gains(self) -> Iterable[Surplus]:
         """Return the surplus of each slot."""
         return [(one or -1.0, two or -1.0) for one, two in zip(*self.values, strict=True)]
 
@@ -479,7 +480,7 @@ class FriendTerms(Terms):
         """Return all names."""
         return tuple(dict.fromkeys([friend[0] for known in self.friends for friend in known]))
 
-    def gains(self) -> Sequence[Surplus]:
+    def gains(self) -> Iterable[Surplus]:
         """Return the surplus of each name."""
         one, two = ({friend[0] for friend in known} for known in self.friends)
         both = one & two
@@ -551,9 +552,15 @@ def _queries(terms: FriendTerms, side: int) -> Mapping[Query, int]:
         for n, friend in enumerate(friends):
             by_value[friend[k]] = by_value.get(friend[k], 0) | 1 << n
         for value, hits in by_value.items():
-            found[(name, value),] = hits
+            found[_asked((name,), (value,))] = hits
     if len(terms.attributes) > 1:
         for n, friend in enumerate(friends):
-            whole = tuple(zip(terms.attributes, friend[1:], strict=True))
+            whole = _asked(terms.attributes, friend[1:])
             found[whole] = found.get(whole, 0) | 1 << n
     return found
+
+
+@lru_cache(maxsize=1024)
+def _asked(attributes: tuple[str, ...], values: tuple[str, ...]) -> Query:
+    # Shared by all lists of friends: tuples for each would make the collector run more often.
+    return tuple(zip(attributes, values, strict=True))
