@@ -20,6 +20,7 @@ from creditrl.bench.credit_settings import bench_method
 from creditrl.trainers.batch import token_table, turn_table
 from creditrl.trainers.credit.gae import gae_of_tables
 from creditrl.trainers.credit.spread import first_turns
+from creditrl.trainers.credit.stats import joint_index
 from creditrl.types import BoolArray, FloatArray, IntArray, TokenTable, Trajectory, TurnTable
 
 if TYPE_CHECKING:
@@ -132,6 +133,18 @@ def _actions(method: Method[Any], turns: TurnTable, tokens: TokenTable, known: K
     return _critic(method, turns, tokens, known)
 
 
+def _rates(method: Method[Any], turns: TurnTable, tokens: TokenTable, known: Known) -> Tables:
+    """The true values in place of 3SPO's success rates; a group's equal states are compared."""
+    gain_N = (known.after_N - known.value_N).astype(np.float32)
+    return replace(
+        turns,
+        reward_N=gain_N,
+        return_N=gain_N,
+        episode_N=np.arange(len(turns)),
+        group_N=joint_index(turns.group_N, known.state_N),
+    ), tokens
+
+
 @dataclass(frozen=True, slots=True)
 class Oracle:
     """A method with an exact part."""
@@ -155,6 +168,7 @@ ORACLES: Sequence[Oracle] = (
     Oracle("prm4a, exact values of actions", "prm4a", _actions),
     Oracle("spa, exact progress", "spa", _progress),
     Oracle("spa, the same, lambda 0", "spa", _progress, _ALONE),
+    Oracle("three_spo, exact success rates", "three_spo", _rates),
     Oracle("turn_ppo, exact values", "turn_ppo", _values),
     Oracle("turn_ppo, the same, lambda 0", "turn_ppo", _values, _ALONE),
 )

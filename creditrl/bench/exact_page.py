@@ -51,18 +51,23 @@ The noise of each method divided by GRPO's (below 1: fewer turns for the same pr
 method's recipe and with its learned part replaced by an exact one: the increase of the true value
 for SPA's progress, the true value for the critics of PPO and Turn-PPO, segments that end where the
 value changes, their true progress and Bayes' rule for HISR, the true advantage for iStar's implicit
-reward, the true value of actions for PRM4A's scores. Where a method has its own rewards, its critic
-is the mean of what followed in the batch. "Lambda 0" credits every turn with its own step only."""
+reward, the true value of actions for PRM4A's scores, that of states for 3SPO's success rates. Where
+a method has its own rewards, its critic is the mean of what followed in the batch. "Lambda 0"
+credits every turn with its own step only."""
 
 _WHY = """\
-Lambda is why an exact part can be worth little: at 0.95, with gamma near 1, nearly all later steps
-are added to a turn's own. Exact progress then becomes the outcome minus the value of the state,
-which PPO and REINFORCE with a baseline have anyway: the cosines of `spa, exact progress` and `pg`
-agree. At lambda 0 it remains the credit of its turn."""
+Lambda is why an exact part can be worth little: near 1, as gamma, it adds nearly all later steps to
+a turn's own. Exact progress then becomes the outcome minus the value of the state, which PPO and
+REINFORCE with a baseline have anyway. At lambda 0 it remains the credit of its turn."""
 
 _WHY_HISR = """\
 HISR's shares of a success add up to 1 however likely the success was, and failures get nothing.
-That does not estimate the advantage, even with exact parts."""
+That does not estimate the advantage, even with exact parts. It also rewards delay: after two of
+three equal segments a third of the success is left to earn, after two of five three fifths."""
+
+_WHY_3SPO = """\
+3SPO's own success rates are as good as exact ones here, where episodes pass the same few states
+again and again. Where a state is seldom seen twice, its rate is the outcome of one episode."""
 
 
 def cell(measure: str, value: float | None) -> str:
@@ -96,6 +101,8 @@ def exact_page(data: Mapping[str, Any]) -> str:
             lines += [_WHY, ""]
         if "hisr" in names:
             lines += [_WHY_HISR, ""]
+        if "three_spo" in names:
+            lines += [_WHY_3SPO, ""]
     if {"branch", "vine"} <= {*names}:
         lines += [
             "## Continuations, at equal turns",

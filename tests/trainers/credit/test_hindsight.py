@@ -74,3 +74,20 @@ def test_the_reward_of_turns():
     # before a segment's end is not read.
     expected = 0.7 * np.array([0, -0.6, 0.4, 1]) + 0.3 * np.array([1, 0, 1, 1])
     np.testing.assert_allclose(reward, expected, rtol=1e-6)
+
+
+def test_of_two_successes_the_longer_one_leaves_more_to_earn():
+    # From the same third turn: finish at once, or two turns later. What a turn's return counts is
+    # the shares from there on, so delay is rewarded, by shares that are exact.
+    episode = np.array([0] * 3 + [1] * 5)
+    reward = segment_reward(
+        np.ones(8),
+        np.ones(8),
+        np.arange(8),
+        episode,
+        np.ones(8, dtype=np.bool_),
+        alpha=0.0,
+        outcome_N=np.ones(8),
+    )
+    assert reward[2:3].sum() == pytest.approx(1 / 3)
+    assert reward[5:8].sum() == pytest.approx(3 / 5)
