@@ -195,8 +195,9 @@ class Scene:
     """The nodes that have a property, as bits; every property is a key."""
     order: tuple[int, ...]
     """The nodes in the order of the graph dict."""
-    edges: Sequence[tuple[int, Relation, int]]
-    """The initial edges, (from, relation, to), in the order of the graph dict."""
+    flat_edges: tuple[int, ...]
+    """The initial edges in the order of the graph dict: from, relation, to, from, and so on. (A
+    tuple for each would be a thousand objects for the garbage collector to visit.)"""
     posture: int
     """The character's initial states, as bits over :data:`STATES`."""
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -274,8 +275,10 @@ class Scene:
         rows = tuple([0] * size for _ in RELATIONS)
         back = tuple([0] * size for _ in RELATIONS)
         one = [1 << n for n in range(size)]
-        listed = tuple(edges)
-        for tail, relation, head in listed:
+        flat: list[int] = []
+        for edge in edges:
+            flat += edge
+            tail, relation, head = edge
             rows[relation][tail] |= one[head]
             back[relation][head] |= one[tail]
         bounding = tuple([node.bounding_box for node in placed]) if boxes is None else boxes
@@ -287,7 +290,7 @@ class Scene:
         if like is not None:
             first = posture(like.character)
             return replace(
-                like, name=name, boxes=bounding, edges=listed, posture=first, memo={}
+                like, name=name, boxes=bounding, flat_edges=tuple(flat), posture=first, memo={}
             ), world
         of_class: dict[str, int] = {}
         having = dict.fromkeys(PROPERTIES, 0)
@@ -315,7 +318,7 @@ class Scene:
             of_class=of_class,
             having=having,
             order=tuple(index[node.id] for node in nodes),
-            edges=listed,
+            flat_edges=tuple(flat),
             posture=posture(characters[0]),
         )
         return scene, world
@@ -345,11 +348,11 @@ class Scene:
                 states[STATES.index(state)] |= 1 << n
         rows = tuple([*some, *[0] * len(more)] for some in world.rows)
         back = tuple([*some, *[0] * len(more)] for some in world.back)
-        listed = list(self.edges)
+        flat = list(self.flat_edges)
         for edge in edges:
             relation, head = _RELATION[edge["relation_type"]], index[edge["to_id"]]
             tail = index[edge["from_id"]]
-            listed.append((tail, relation, head))
+            flat += (tail, relation, head)
             rows[relation][tail] |= 1 << head
             back[relation][head] |= 1 << tail
         scene = replace(
@@ -364,11 +367,17 @@ class Scene:
             of_class=of_class,
             having=having,
             order=(*self.order, *(index[entry["id"]] for entry in nodes)),
-            edges=tuple(listed),
+            flat_edges=tuple(flat),
             memo={},
             words={},
         )
         return scene, World(tuple(states), rows, back)
+
+    @property
+    def edges(self) -> Iterator[tuple[int, Relation, int]]:
+        """The initial edges, (from, relation, to), in the order of the graph dict."""
+        flat = iter(self.flat_edges)
+        return zip(flat, flat, flat, strict=True)
 
     @property
     def targets(self) -> Mapping[tuple[Relation, int], tuple[int, ...]]:
