@@ -124,6 +124,8 @@ def choices(
     look, watch = gazes(turn, allowed)
 
     def apart(ones: int, others: int) -> Choice:
+        if not ones:  # usually, the hands are empty
+            return 0
         keep = 0 if profile.into_itself else -1
         return [(one, others & ~(keep & 1 << one)) for one in bits(ones)]
 

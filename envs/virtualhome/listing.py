@@ -146,6 +146,7 @@ def said(
     numbered, given = called
     picks: dict[tuple[int, int], _Pick] = scene.words.setdefault("picks", {})
     phrases: dict[str, Sequence[str]] = scene.words.setdefault("phrases", {})
+    names, size = _names(scene), len(scene.ids)
     found: list[str] = []
     for name in actions:
         choice = possible[name]
@@ -155,16 +156,20 @@ def said(
             found.append(FORMS[name])
         elif isinstance(choice, list):
             before, between, _ = FORMS[name].split("{}")
-            names, size = _names(scene), len(scene.ids)
             for one, others in choice:
                 start = f"{before}{names[one + size * (given >> one & 1)]}{between}"
                 key = others, others & numbered
                 pick = picks.get(key) or _new_pick(scene, picks, key)
                 found += [start + other for other in pick(names)]
         else:
-            key = choice, choice & numbered
-            pick = picks.get(key) or _new_pick(scene, picks, key)
-            found += pick(phrases.get(name) or _new_phrases(scene, phrases, name))
+            words = phrases.get(name) or _new_phrases(scene, phrases, name)
+            if choice & (choice - 1):
+                key = choice, choice & numbered
+                pick = picks.get(key) or _new_pick(scene, picks, key)
+                found += pick(words)
+            else:
+                node = choice.bit_length() - 1
+                found.append(words[node + size * (numbered >> node & 1)])
     return found
 
 
@@ -204,5 +209,5 @@ def _new_phrases(scene: Scene, phrases: dict[str, Sequence[str]], name: str) -> 
     return phrases[name]
 
 
-_PICKS_KEPT = 512
+_PICKS_KEPT = 1_024
 """Sets of nodes, for each scene."""
