@@ -183,7 +183,8 @@ def test_a_method_whose_recipe_changed_is_tuned_again(tmp_path):
     )
     assert made.trials("grpo") and not made.trials("gigpo")
     # With nothing left, the file is of something else.
-    with pytest.raises(ConfigError, match=r"bench: its recipes\.gigpo\.method\."):
+    named = r"another bench: its recipes\.gigpo\.method\.invalid_penalty is 0\.5, expected"
+    with pytest.raises(ConfigError, match=named):
         Bench(replace(other.plan, methods=("gigpo",)), tmp_path, 1, print, tuned)
 
 
