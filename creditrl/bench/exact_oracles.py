@@ -20,7 +20,7 @@ from creditrl.bench.credit_settings import bench_method
 from creditrl.trainers.batch import token_table, turn_table
 from creditrl.trainers.credit.gae import gae_of_tables
 from creditrl.trainers.credit.spread import first_turns
-from creditrl.trainers.credit.stats import joint_index
+from creditrl.trainers.methods.three_spo import as_transitions
 from creditrl.types import BoolArray, FloatArray, IntArray, TokenTable, Trajectory, TurnTable
 
 if TYPE_CHECKING:
@@ -136,13 +136,7 @@ def _actions(method: Method[Any], turns: TurnTable, tokens: TokenTable, known: K
 def _rates(method: Method[Any], turns: TurnTable, tokens: TokenTable, known: Known) -> Tables:
     """The true values in place of 3SPO's success rates; a group's equal states are compared."""
     gain_N = (known.after_N - known.value_N).astype(np.float32)
-    return replace(
-        turns,
-        reward_N=gain_N,
-        return_N=gain_N,
-        episode_N=np.arange(len(turns)),
-        group_N=joint_index(turns.group_N, known.state_N),
-    ), tokens
+    return as_transitions(turns, gain_N, known.state_N), tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,17 @@ from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import GRPO_LOSS, Method, credit_of_parts, register_method
 from creditrl.trainers.space import COMMON, log_range, one_of
 from creditrl.trainers.states import end_state, state_of
-from creditrl.types import Credit, StateSource, TokenTable, Trajectory, TurnTable
+from creditrl.types import (
+    Credit,
+    FloatArray,
+    IntArray,
+    StateSource,
+    TokenTable,
+    Trajectory,
+    TurnTable,
+)
 
-__all__ = ["ThreeSPO", "ThreeSPOConfig"]
+__all__ = ["ThreeSPO", "ThreeSPOConfig", "as_transitions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +121,7 @@ class ThreeSPO(Method[ThreeSPOConfig]):
         state_N = turns.require("state_N", hint="record hashes with --rollout.record all")
         places = zip(turns.episode_N.tolist(), turns.turn_N.tolist(), strict=True)
         return replace(
-            turns,
-            reward_N=reward_N,
-            return_N=reward_N,
-            episode_N=np.arange(len(turns)),
-            group_N=joint_index(turns.group_N, state_N),
+            as_transitions(turns, reward_N, state_N),
             episode_ids=tuple(f"{trajectories[b].id}, turn {t}" for b, t in places),
         )
 
@@ -133,3 +137,14 @@ class ThreeSPO(Method[ThreeSPOConfig]):
         if tree.scope == "shared":
             return states
         return [hash_state(f"{trajectory.task.id} {state}".encode()) for state in states]
+
+
+def as_transitions(turns: TurnTable, reward_N: FloatArray, state_N: IntArray) -> TurnTable:
+    """Return turns as transitions: each ends by itself, and a group's equal states are compared."""
+    return replace(
+        turns,
+        reward_N=reward_N,
+        return_N=reward_N,
+        episode_N=np.arange(len(turns)),
+        group_N=joint_index(turns.group_N, state_N),
+    )
