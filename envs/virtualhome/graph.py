@@ -102,7 +102,7 @@ def bits(mask: int) -> Iterator[int]:
     if known is None:
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
-        known = _KNOWN[mask] = tuple(_bits(mask))
+        known = _KNOWN[mask] = (bytes if mask < _BYTES else tuple)(_bits(mask))
     return iter(known)
 
 
@@ -125,8 +125,11 @@ def _bits(mask: int) -> list[int]:
 
 
 _MOST_KNOWN = 16_384
-_KNOWN: dict[int, tuple[int, ...]] = {}
-"""Cache of recent results: the same sets are queried repeatedly."""
+_KNOWN: dict[int, Sequence[int]] = {}
+"""Cache of recent results: the same sets are queried repeatedly. Bytes where they suffice, because
+the garbage collector need not visit them."""
+_BYTES = 1 << 256
+"""Below this, all positions fit into bytes."""
 
 _FEW = 12
 """Number of ones up to which taking them one by one is faster than a lookup by bytes."""
