@@ -7,7 +7,7 @@ household that opens, because things may be in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from sys import intern
 from typing import Any, NamedTuple, TypeAlias
@@ -144,7 +144,7 @@ def said(
 ) -> list[str]:
     """Return some of the actions in words, in their order."""
     numbered, given = called
-    picks: dict[tuple[int, int], _Pick] = scene.words.setdefault("picks", {})
+    places: dict[int, tuple[Any, ...]] = scene.words.setdefault("places", {})
     phrases: dict[str, Sequence[str]] = scene.words.setdefault("phrases", {})
     names, size = _names(scene), len(scene.ids)
     found: list[str] = []
@@ -158,38 +158,36 @@ def said(
             before, between, _ = FORMS[name].split("{}")
             for one, others in choice:
                 start = f"{before}{names[one + size * (given >> one & 1)]}{between}"
-                key = others, others & numbered
-                pick = picks.get(key) or _new_pick(scene, picks, key)
-                found += [start + other for other in pick(names)]
+                key = others | (others & numbered) << size
+                at = places.get(key) or _new_places(size, places, key)
+                found += [start + other for other in itemgetter(*at)(names)]
         else:
             words = phrases.get(name) or _new_phrases(scene, phrases, name)
             if choice & (choice - 1):
-                key = choice, choice & numbered
-                pick = picks.get(key) or _new_pick(scene, picks, key)
-                found += pick(words)
+                key = choice | (choice & numbered) << size
+                at = places.get(key) or _new_places(size, places, key)
+                found += itemgetter(*at)(words)
             else:
                 node = choice.bit_length() - 1
                 found.append(words[node + size * (numbered >> node & 1)])
     return found
 
 
-_Pick: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
-"""Takes the words of some nodes from a list as :func:`_names` makes it."""
+def _new_places(size: int, places: dict[int, tuple[Any, ...]], key: int) -> tuple[Any, ...]:
+    """Return where the words of some nodes are in a list as :func:`_names` makes it.
 
-
-def _new_pick(scene: Scene, picks: dict[tuple[int, int], _Pick], key: tuple[int, int]) -> _Pick:
-    """Make what picks some nodes' words; of the second of the key, those with ids."""
-    nodes, numbered = key
+    The key has the nodes, and then, from ``size`` up, those of them that are named with their id.
+    """
+    nodes, numbered = key & (1 << size) - 1, key >> size
     at: list[Any] = [*bits(nodes)]
     if numbered:
-        size = len(scene.ids)
         at = [n + size if numbered >> n & 1 else n for n in at]
     if len(at) < 2:  # of one item, an itemgetter returns no sequence; of a slice, it does
         at = [slice(n, n + 1) for n in at] or [slice(0)]
-    if len(picks) >= _PICKS_KEPT:
-        picks.clear()
-    pick = picks[key] = itemgetter(*at)
-    return pick
+    if len(places) >= _PLACES_KEPT:
+        places.clear()
+    found = places[key] = tuple(at)
+    return found
 
 
 def _names(scene: Scene) -> Sequence[str]:
@@ -209,5 +207,5 @@ def _new_phrases(scene: Scene, phrases: dict[str, Sequence[str]], name: str) -> 
     return phrases[name]
 
 
-_PICKS_KEPT = 1_024
+_PLACES_KEPT = 1_024
 """Sets of nodes, for each scene."""
