@@ -11,12 +11,12 @@ Not every goal can be reached: what was dirty cannot be made dirty again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from creditrl.envs.virtualhome.acts import Act
-from creditrl.envs.virtualhome.goals import Goal, goal_status
+from creditrl.envs.virtualhome.goals import Goal, checks
 from creditrl.envs.virtualhome.graph import Scene, World
 from creditrl.envs.virtualhome.habits import HABITS, Habit, Look
 from creditrl.envs.virtualhome.needs import Needs, StuckError
@@ -59,12 +59,14 @@ class Guide:
     goal: Goal
     profile: Profile = FIXED
     _needs: Needs = field(init=False)
+    _count_met: Callable[[World], int] = field(init=False)
     _acts: tuple[Act, ...] | None = field(init=False, default=())
     _worlds: list[World] = field(init=False, default_factory=list)
     """The worlds before each action of the last plan, and after it."""
 
     def __post_init__(self) -> None:
         self._needs = Needs.of(self.scene, self.goal)
+        self._count_met = checks(self.scene, self.goal)
 
     def plan(self, world: World) -> tuple[Act, ...] | None:
         """Return the rest of the last plan if it leads through a world, else a new plan."""
@@ -95,12 +97,13 @@ class Guide:
         """Return a plan of bounded length and the worlds that it leads through.
 
         Also returns which of the habit's choices it made: others that agree in these need not be
-        tried. ``known`` has the steps of earlier habits, by the id of the world before.
+        tried. A world at the bound is analysed only if the goal is reached there. ``known`` has the
+        steps of earlier habits, by the id of the world before.
         """
         acts: list[Act] = []
         worlds = [world]
         choices: set[str] = set()
-        while True:
+        while len(acts) < most or self._is_reached(world):
             steps = known.setdefault(id(world), [])
             step = next((s for s in steps if habit.agrees(s.habit, s.choices)), None)
             if step is None:
@@ -110,10 +113,14 @@ class Guide:
             if step.act is None or step.after is None:
                 return ((acts, worlds) if step.ends else None), frozenset(choices)
             if len(acts) >= most:
-                return None, frozenset(choices)
+                break
             world = step.after
             acts.append(step.act)
             worlds.append(world)
+        return None, frozenset(choices)
+
+    def _is_reached(self, world: World) -> bool:
+        return self._count_met(world) == self.goal.size
 
     def _step(self, habit: Habit, world: World, others: Sequence[_Step]) -> _Step:
         """Return what a habit does; of others' steps in the same world, equal ones are taken."""
@@ -123,8 +130,7 @@ class Guide:
         except StuckError:
             return _Step(habit, look.choices)
         if act is None:
-            met, of = goal_status(self.scene, world, self.goal)
-            return _Step(habit, look.choices, ends=met == of)
+            return _Step(habit, look.choices, ends=self._is_reached(world))
         for other in others:
             if other.act == act:
                 return other._replace(habit=habit, choices=look.choices)
