@@ -98,12 +98,20 @@ ON, INSIDE, BETWEEN, CLOSE, FACING, HOLDS_RH, HOLDS_LH, SITTING_ON = range(len(R
 
 def bits(mask: int) -> Iterator[int]:
     """Yield the positions of the one bits of an integer >= 0, ascending."""
-    known = _KNOWN.get(mask)
-    if known is None:
-        if len(_KNOWN) >= _MOST_KNOWN:
-            _KNOWN.clear()
-        known = _KNOWN[mask] = (bytes if mask < _BYTES else tuple)(_bits(mask))
-    return iter(known)
+    return iter(_KNOWN[mask])
+
+
+class _Positions(dict[int, Sequence[int]]):
+    """The positions of the one bits, by integer.
+
+    Bytes where they suffice, because the garbage collector need not visit them.
+    """
+
+    def __missing__(self, mask: int) -> Sequence[int]:
+        if len(self) >= _MOST_KNOWN:
+            self.clear()
+        known = self[mask] = (bytes if mask < _BYTES else tuple)(_bits(mask))
+        return known
 
 
 def _bits(mask: int) -> list[int]:
@@ -125,9 +133,8 @@ def _bits(mask: int) -> list[int]:
 
 
 _MOST_KNOWN = 16_384
-_KNOWN: dict[int, Sequence[int]] = {}
-"""Cache of recent results: the same sets are queried repeatedly. Bytes where they suffice, because
-the garbage collector need not visit them."""
+_KNOWN = _Positions()
+"""Cache of recent results: the same sets are queried repeatedly."""
 _BYTES = 1 << 256
 """Below this, all positions fit into bytes."""
 
@@ -549,7 +556,7 @@ class Draft:
         self._world = world
         self._rows = list(world.rows)
         self._back = list(world.back)
-        self._fresh = 0
+        self._fresh: list[Relation] = []
         self.states = list(world.states)
         self.memory = dict(world.memory)
         self.found = world.found
@@ -635,12 +642,13 @@ class Draft:
 
     def done(self) -> World:
         """Return the world that was made; the draft must not be used afterwards."""
-        before, fresh = self._world, self._fresh
-        for n in bits(fresh):
+        before, fresh = self._world, []
+        for n in self._fresh:
             # Rows restored to their old value keep their identity, so they count as unchanged.
             if self._rows[n] == before.rows[n]:
-                fresh ^= 1 << n
                 self._rows[n], self._back[n] = before.rows[n], before.back[n]
+            else:
+                fresh.append(n)
         states = tuple(self.states)
         memory: Memory = self.memory
         if memory == before.memory:
@@ -657,15 +665,15 @@ class Draft:
         digests = before._digests
         if fresh:
             digests = digests.copy()
-            for n in bits(fresh):
+            for n in fresh:
                 digests[n] = None
         return World(
             states, tuple(self._rows), tuple(self._back), memory, self.found, self.trail, digests
         )
 
     def _own(self, relation: Relation) -> tuple[Rows, Rows]:
-        if not self._fresh >> relation & 1:
-            self._fresh |= 1 << relation
+        if relation not in self._fresh:
+            self._fresh.append(relation)
             self._rows[relation] = self._rows[relation].copy()
             self._back[relation] = self._back[relation].copy()
         return self._rows[relation], self._back[relation]
