@@ -118,10 +118,16 @@ def household(config: HouseholdConfig, split: str, index: int) -> Household:
     raise ConfigError(f"No task {split} {index} for {config} in {_TRIES} draws.")
 
 
+_HOUSE_DAYS = {
+    split: [(number, day) for number in range(HOUSES[split]) for day in DAYS[split]]
+    for split in SPLITS
+}
+
+
 @lru_cache(maxsize=1024)
 def _days(config: HouseholdConfig, split: str, kind: str) -> tuple[tuple[int, int], ...]:
     """Return all houses and days of a split, in an order specific to the kind."""
-    days = [(number, day) for number in range(HOUSES[split]) for day in DAYS[split]]
+    days = [*_HOUSE_DAYS[split]]
     dice = dice_of(f"virtualhome days {config.name}/{split}/{kind}")
     return tuple(dice.sample(days, len(days)))
 

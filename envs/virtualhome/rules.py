@@ -81,7 +81,8 @@ def _walk(turn: Turn, n: int) -> Failure | None:
     if turn.is_down():
         return turn.no("not_upright")
     here = turn.room(c)
-    turn.room(n)
+    if turn.ordered:
+        turn.room(n)  # upstream looks twice
     if here is None:
         return turn.lost(c)
     if to is None:
@@ -92,7 +93,8 @@ def _walk(turn: Turn, n: int) -> Failure | None:
             return turn.no("no_path", n)
         if closed and closed[-1] != n:
             return turn.no("closed_door", closed[-1])
-    turn.room(c)
+    if turn.ordered:
+        turn.room(c)
     held = [*bits(turn.world.rows[HOLDS_LH][c]), *bits(turn.world.rows[HOLDS_RH][c])]
     draft = turn.change()
     moves = turn.ordered or draft.row(INSIDE, c) != 1 << to or draft.column(INSIDE, c)
