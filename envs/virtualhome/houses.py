@@ -142,7 +142,8 @@ class House:
     """The building's pieces and all fixtures."""
     groups: Mapping[str, int]
     """The room of each group of fixtures."""
-    owned: tuple[Thing, ...]
+    owned: tuple[tuple[Thing, Sequence[Spot]], ...]
+    """The household's things, and the places of each, repeated by frequency."""
     days: dict[str, Scene] = field(default_factory=dict, repr=False)
     """The first requested day, from which the others share the common parts."""
 
@@ -166,17 +167,21 @@ def house(seed: int, unseen: bool, number: int) -> House:
     raise ConfigError(f"No furniture for seed={seed}, house {number} in {_TRIES} plans.")
 
 
-def _inventory(plan: FloorPlan, pieces: Sequence[Piece], dice: Dice) -> tuple[Thing, ...]:
+def _inventory(
+    plan: FloorPlan, pieces: Sequence[Piece], dice: Dice
+) -> tuple[tuple[Thing, Sequence[Spot]], ...]:
     """Return the household's things that have a place; small houses have fewer."""
     present = {piece.kind.name for piece in pieces}
     share = (0.7, 0.8, 0.86, 0.86)[len(plan.rooms) - 3]
     owned = []
     for thing in THINGS.values():
-        if not any(fixture in present for _, fixture in thing.homes):
+        homes = [(spot, weight) for spot, weight in thing.homes.items() if spot[1] in present]
+        spots = [spot for spot, weight in homes for _ in range(weight)]
+        if not spots:
             continue
         if thing.owned == 1 or dice.chance(thing.owned * share):
             count = 1 if thing.most == 1 else dice.between(1, thing.most)
-            owned += [thing] * count
+            owned += [(thing, spots)] * count
     return tuple(owned)
 
 
@@ -477,9 +482,12 @@ def _resting(
             if host.z1 - host.z0 > d
             else (host.z0 + host.z1 - d) // 2
         )
-        box = Box(x, y, z, x + w, y + tall, z + d)
-        if not any(box.meets(other) for other in others):
-            return box
+        right, top, back = x + w, y + tall, z + d
+        for x0, y0, z0, x1, y1, z1 in others:  # as in Box.meets, which most of a day is spent on
+            if x < x1 and x0 < right and z < z1 and z0 < back and y < y1 and y0 < top:
+                break
+        else:
+            return Box(x, y, z, right, top, back)
     return None
 
 
@@ -553,8 +561,7 @@ def _lay_out(made: House, dice: Dice) -> list[Piece]:
         if piece.box.y1 > 5 and piece.kind.category != "Lamps":
             standing[piece.room].append(piece.box)
     lying = []
-    for thing in made.owned:
-        spots = _spots(thing, hosts)
+    for thing, spots in made.owned:
         for last in (False, False, False, True):
             relation, fixture = dice.pick(spots)
             h = _host(made, thing, hosts[fixture], dice)
@@ -577,11 +584,6 @@ def _lay_out(made: House, dice: Dice) -> list[Piece]:
                 lying.append(Piece(thing, host.room, box, h, relation == "INSIDE"))
                 break
     return lying
-
-
-def _spots(thing: Thing, hosts: Mapping[str, list[int]]) -> list[Spot]:
-    """Return a thing's places, repeated by frequency."""
-    return [spot for spot, weight in thing.homes.items() if spot[1] in hosts for _ in range(weight)]
 
 
 def _host(made: House, thing: Thing, hosts: Sequence[int], dice: Dice) -> int:
