@@ -27,14 +27,21 @@ _MODELS = ("explore", "models")
 def write_page(found: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
     """Write the page of some task sets and its pictures; returns all paths.
 
-    ``found`` is the JSON that ``creditrl bench methods`` wrote, one per task set. Pictures are
-    named after the page and are in the same folder.
+    ``found`` is the JSON that ``creditrl bench methods`` wrote, one per task set and number of
+    turns. Pictures are named after the page and are in the same folder.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     paths, parts = [path], []
     measured = [data["plan"]["tasks"]["name"] for data in found]
-    panels = {data["plan"]["tasks"]["name"]: _dots(data, "turns_ratio") for data in found}
-    panels = {name: dots for name, dots in panels.items() if dots}
+    labels = [
+        name if measured.count(name) == 1 else f"{name}-{data['plan']['turns']}"
+        for name, data in zip(measured, found, strict=True)
+    ]
+    panels = {
+        label: dots
+        for label, data in zip(labels, found, strict=True)
+        if (dots := _dots(data, "turns_ratio"))
+    }
     lines = ["# Credit methods side by side", "", _INTRODUCTION, ""]
     if path.with_name(_TRUTH).is_file():
         lines += [
@@ -48,10 +55,10 @@ def write_page(found: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
         picture = path.with_name(f"{path.stem}_turns.png")
         paths.append(ratio_dots(panels, picture, "turns to GRPO's final success, GRPO = 1"))
         lines += [f"![Turns to GRPO's final success]({picture.name})", ""]
-    for data in found:
-        pictures = _pictures(data, path)
+    for label, data in zip(labels, found, strict=True):
+        pictures = _pictures(data, path, label)
         paths += pictures.values()
-        parts.append(task_page(data, {name: file.name for name, file in pictures.items()}))
+        parts.append(task_page(data, {name: file.name for name, file in pictures.items()}, label))
     write_atomic(path, "\n".join(lines) + "\n" + "\n".join(parts))
     return paths
 
@@ -69,14 +76,14 @@ _INTRODUCTION = (
 )
 
 
-def task_page(data: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
+def task_page(data: Mapping[str, Any], pictures: Mapping[str, str], label: str = "") -> str:
     """Return the Markdown of one task set.
 
-    ``pictures`` are names of files by title.
+    ``pictures`` are names of files by title; ``label`` replaces the set's name in the heading.
     """
     plan = data["plan"]
     tasks = plan["tasks"]
-    lines = [f"## {tasks['title']} (`{tasks['name']}`)", "", _setup(data), ""]
+    lines = [f"## {tasks['title']} (`{label or tasks['name']}`)", "", _setup(data), ""]
     for title, name in pictures.items():
         lines += [f"![{title}]({name})", ""]
     for measure in tasks["measures"]:
@@ -270,7 +277,7 @@ def _gaps(data: Mapping[str, Any]) -> list[str]:
 # -- pictures -------------------------------------------------------------------------------------
 
 
-def _pictures(data: Mapping[str, Any], path: Path) -> dict[str, Path]:
+def _pictures(data: Mapping[str, Any], path: Path, label: str) -> dict[str, Path]:
     """Draw the curves of a task set; returns the files by title."""
     tasks = data["plan"]["tasks"]
     measure, setting = tasks["measures"][-1], _shown(data)
@@ -285,10 +292,10 @@ def _pictures(data: Mapping[str, Any], path: Path) -> dict[str, Path]:
             if (curve := data["curves"].get(f"{method}/{setting}/{measure}")) and curve[key][-1] > 0
         }
         if curves:
-            title = f"{measure.capitalize()} against {words}, {tasks['name']}"
+            title = f"{measure.capitalize()} against {words}, {label}"
             paths[title] = method_curves(
                 curves,
-                path.with_name(f"{path.stem}_{tasks['name']}_{key}.png"),
+                path.with_name(f"{path.stem}_{label}_{key}.png"),
                 title=tasks["title"],
                 ylabel=f"{measure} on test tasks, T=1",
                 xlabel=f"{words}, exploration before training included",
