@@ -29,6 +29,15 @@ _OPTIM: Mapping[str, Any] = {
 }
 """The shared setting."""
 
+_GRADED: Mapping[str, Mapping[str, Any]] = {
+    "spa": {"outcome": "score"},
+    "hisr": {"outcome": "score"},
+    "prm4a": {"outcome": "score"},
+    "three_spo": {"tree": {"success": "score"}},
+}
+"""What makes a method that learns from success learn from the score, as the others do on tasks with
+a graded reward: which of two methods has more success would else depend on what they learn from."""
+
 
 def task_sets() -> dict[str, MethodTasks]:
     """Return the task sets of all environments by name."""
@@ -64,6 +73,8 @@ def recipe_of(tasks: MethodTasks, method: str) -> dict[str, Any]:
         **{name: base["optim"][name] for name in ("token_budget",) if name in base["optim"]},
         **_OPTIM,
     }
+    if tasks.measure == "score":
+        data["method"] = with_changes(data["method"], _GRADED.get(method, {}))
     if own["rollout"].get("reward") == "success":
         # Methods defined on outcomes of 0 and 1 use success on graded tasks as well.
         data["rollout"] = {**data["rollout"], "reward": "success", "reward_scale": 1.0}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass, replace
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -79,6 +80,31 @@ def test_a_method_keeps_its_own_numbers_and_the_shared_optimizer():
         recipe_of(task_set("alfworld"), "nonsense")
     with pytest.raises(UnknownNameError, match="alfworld"):
         task_set("alfword")
+
+
+def learns_from_success(config: type, changed: Mapping[str, Any]) -> list[str]:
+    """Return the options that could name the score, but do not."""
+    found = []
+    for name, kind in get_type_hints(config).items():
+        if is_dataclass(kind):
+            found += learns_from_success(kind, changed.get(name, {}))
+        elif {"success", "score"} == {*get_args(kind)} and changed.get(name) != "score":
+            found.append(name)
+    return found
+
+
+def test_on_graded_tasks_every_method_that_can_learns_from_the_score():
+    able = set()
+    for method in list_methods():
+        if not method.method.__module__.startswith("creditrl."):
+            continue
+        graded, other = (
+            recipe_of(task_set(s), method.name)["method"] for s in ("sotopia", "rooms")
+        )
+        assert not learns_from_success(method.config, graded), method.name
+        if learns_from_success(method.config, other):
+            able.add(method.name)
+    assert able == {"spa", "hisr", "prm4a", "three_spo"}
 
 
 @pytest.mark.slow
