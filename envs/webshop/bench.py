@@ -143,12 +143,9 @@ def _action(rng: random.Random, page: str, goal: str, offered: Sequence[str]) ->
 
 
 def _click(rng: np.random.Generator, info: Mapping[str, Any], copy: int) -> str:
-    """Return a click at random; a search by words of the goal where nothing can be clicked."""
+    """Return a click at random; a search by a word of the goal where nothing can be clicked."""
     offered = info["admissible_actions"][copy]
-    if offered:
-        return any_of(rng, offered)
-    words = info["goal"][copy].split()
-    return f"search[{' '.join(any_of(rng, words) for _ in range(4))}]"
+    return any_of(rng, offered) if offered else f"search[{any_of(rng, info['goal'][copy].split())}]"
 
 
 def _make(sizes: WebShopSizes) -> gym.Env[Any, Any]:
