@@ -122,12 +122,13 @@ _HOUSE_DAYS = {
     split: [(number, day) for number in range(HOUSES[split]) for day in DAYS[split]]
     for split in SPLITS
 }
+"""Houses and days of each split; the pairs are shared by the orders of all kinds."""
 
 
 @lru_cache(maxsize=1024)
 def _days(config: HouseholdConfig, split: str, kind: str) -> tuple[tuple[int, int], ...]:
     """Return all houses and days of a split, in an order specific to the kind."""
-    days = [*_HOUSE_DAYS[split]]
+    days = [*_HOUSE_DAYS[split]]  # shuffled in place
     dice = dice_of(f"virtualhome days {config.name}/{split}/{kind}")
     return tuple(dice.sample(days, len(days)))
 

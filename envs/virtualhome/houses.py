@@ -175,8 +175,8 @@ def _inventory(
     share = (0.7, 0.8, 0.86, 0.86)[len(plan.rooms) - 3]
     owned = []
     for thing in THINGS.values():
-        homes = [(spot, weight) for spot, weight in thing.homes.items() if spot[1] in present]
-        spots = [spot for spot, weight in homes for _ in range(weight)]
+        homes = thing.homes.items()
+        spots = [spot for spot, weight in homes if spot[1] in present for _ in range(weight)]
         if not spots:
             continue
         if thing.owned == 1 or dice.chance(thing.owned * share):
