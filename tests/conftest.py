@@ -67,6 +67,7 @@ for _name in (
     "shops",
     "webshop_files",
     "chat_server",
+    "mortal_server",
     "fake_hub",
     "damaged_answers",
     "small_home",

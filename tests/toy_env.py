@@ -6,7 +6,6 @@ Registered as ``Toy/Corridor-v0`` when this module is imported.
 from __future__ import annotations
 
 import os
-import random
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,8 +35,6 @@ class ToyConfig:
     dangerous: bool = False
     """``die`` kills the process, ``raise`` and ``damage`` raise errors, as a bad engine would."""
     broken_build: bool = False
-    judge_fails: float = 0.0
-    """Share of successes that a judge does not judge; no seed decides which."""
 
 
 class ToyEngine(Engine):
@@ -51,7 +48,6 @@ class ToyEngine(Engine):
         self.cell = np.zeros(num_envs, dtype=np.int64)
         self.length = np.ones(num_envs, dtype=np.int64)
         self.heard = [""] * num_envs
-        self.judge_error = [""] * num_envs
         self.rngs = [np.random.default_rng(0) for _ in range(num_envs)]
 
     def begin(self, index_K: Any, tasks: Sequence[Task], seed_K: Sequence[int]) -> None:
@@ -59,7 +55,7 @@ class ToyEngine(Engine):
             self.rngs[i] = np.random.default_rng(seed)
             self.length[i] = task.data
             self.cell[i] = self.rngs[i].integers(2)
-            self.heard[i] = self.judge_error[i] = ""
+            self.heard[i] = ""
 
     def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
         k = len(actions)
@@ -84,9 +80,6 @@ class ToyEngine(Engine):
             else:
                 reason_K[row] = "unknown" if action else "unparsed"
         done_K = self.cell[index_K] >= self.length[index_K]
-        for i in index_K[done_K].tolist():
-            if random.random() < self.config.judge_fails:
-                self.judge_error[i] = "judge: no answer"
         return Effect(
             reward_K=np.where(done_K, 1.0, -0.125),
             terminated_K=done_K,
@@ -118,7 +111,6 @@ class ToyEngine(Engine):
             extra={
                 "cell": cell_K,
                 "weather": np.array(["storm" if self.heard[i] else "calm" for i in index_K]),
-                "error": np.array([self.judge_error[i] for i in index_K], dtype=object),
                 "bounds": np.stack([np.zeros_like(length_K), length_K], axis=1),
             },
         )

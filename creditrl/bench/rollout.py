@@ -183,12 +183,13 @@ def measure_model(
 ) -> dict[str, dict[str, Side]]:
     """Return the sides of one batch, like a trainer's, and of many consecutive episodes.
 
-    The model has as many slots as there are ``copies``; in lock-step, the consecutive ``episodes``
-    are played in blocks of as many.
+    The model has as many slots as there are ``copies``. Lock-step plays the first of the
+    consecutive ``episodes``, in four blocks of as many: further blocks would take as long each.
     """
     found: dict[str, dict[str, Side]] = {"batch": {}, "row": {}}
     for schedule in SIDES:
-        for name, count in (("batch", copies), ("row", episodes)):
+        consecutive = min(episodes, 4 * copies) if schedule == "lockstep" else episodes
+        for name, count in (("batch", copies), ("row", consecutive)):
             model = SimulatedModel(lengths, copies, token_seconds)
             with environment(copies, turns) as venv:
                 found[name][schedule] = _played(venv, model, schedule, count, token_seconds)

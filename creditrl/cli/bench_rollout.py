@@ -27,8 +27,8 @@ class BenchRolloutOptions:
     """Copies of the environment, and slots of the simulated model."""
     turns: int = 16
     """Turns of an episode."""
-    episodes: int = 256
-    """Episodes per row of the table with the simulated model."""
+    episodes: int = 4096
+    """Consecutive episodes of the simulated model; lock-step plays four per copy."""
     latency: float = 0.2
     """Median seconds of the endpoint's answers; the 95th percentile is six times that."""
     json: str | None = None
@@ -211,13 +211,14 @@ def _write_page(path: Path, found: Mapping[str, Any], learned: str) -> None:
         "",
         "In lock-step, one call per turn asks for the replies of all copies and waits for the "
         "longest. A free copy asks again as soon as its own reply arrives. Both sides play the "
-        "same episodes in one run.",
+        "same episodes in one run; with episodes in a row of the simulated model, lock-step plays "
+        "the first ones.",
         "",
         *table_lines(_COLUMNS, _rows(found), numbers=True),
         "",
         "Simulated model: reply lengths are log-normal (median 60, 95th percentile 400 tokens), "
         f"20 us per token and slot, {options['copies']} slots and copies, {options['turns']} "
-        f"turns, {options['episodes']} episodes in a row. vLLM: a policy of 19 million random "
+        f"turns, {options['episodes']:,} episodes in a row. vLLM: a policy of 19 million random "
         "weights on this machine's CPU, 32 copies, 4 turns, 128 episodes in a row; a reply "
         "ends at a stop token or after 256 tokens.",
         "",

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from typing import Any
 
 import numpy as np
 import pytest
+from mortal_server import MortalServer
 from small_runs import TINY, make_context, rows_of
 from toy_env import ToyVectorEnv
 
 from creditrl.agents import RandomAgent
-from creditrl.agents.reply_queue import FutureQueue
+from creditrl.agents.chat import ChatAgent
 from creditrl.cli import run
+from creditrl.envs.sotopia.env import SotopiaVectorEnv
+from creditrl.envs.sotopia.judge import ChatJudge
 from creditrl.trainers.collect.oversample import OversampleCollector
 from creditrl.trainers.collect.rollouts import RolloutCollector
-from creditrl.types import Prompt, Reply
+from creditrl.types import Reply
 
 UPDATES = 12
 
@@ -135,70 +139,75 @@ def test_a_run_learns_from_carried_groups_and_trees_refuse(tmp_path, capsys):
         assert said in " ".join(capsys.readouterr().err.split())
 
 
-class Faulty(Player):
-    """Answers in threads; replies fail, and workers are killed, at random moments.
-
-    A reply fails as that of an engine or endpoint that died.
-    """
-
-    def __init__(self, venv: Any) -> None:
-        super().__init__(0)
-        self.venv = venv
-        self.failed = self.killed = 0
-        self._since = 0
-        self._threads = ThreadPoolExecutor(8)
-        self._lock = threading.Lock()
-
-    def reply_queue(self) -> FutureQueue[Prompt, Reply, Reply]:
-        return FutureQueue(
-            lambda prompt: self._threads.submit(self._work, prompt), lambda prompt, reply: reply
-        )
+class Endpoint(ChatAgent):
+    """Samples in another process, which draws as it likes."""
 
     def reseed(self, seed: int) -> None:
-        pass
+        """Do nothing."""
 
-    def _work(self, prompt: Prompt) -> Reply:
-        with self._lock:
-            chance = self._rng.random()
-            self._since += 1
-            if chance < 0.02 and self._since > 200:
-                self._since = 0
-                self.killed += 1
-                os.kill(self._rng.choice(self.venv.copies.pids), signal.SIGKILL)
-            elif 0.02 < chance < 0.06:
-                self.failed += 1
-                return Reply("", error="no answer")
-            return self.act([prompt])[0]
+
+class Killer:
+    """Kills processes at random moments, while they work."""
+
+    def __init__(self, venv: Any, policy: MortalServer, judge: MortalServer) -> None:
+        self.venv, self.policy, self.judge = venv, policy, judge
+        self.killed: Counter[str] = Counter()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        rng = random.Random(0)
+        while not self._over.wait(rng.uniform(0.0, 0.04)):
+            who = rng.choices(("engine", "judge", "worker"), (10, 10, 1))[0]
+            if who == "worker":
+                with suppress(ProcessLookupError):  # killed before, and not yet missed
+                    os.kill(rng.choice(self.venv.copies.pids), signal.SIGKILL)
+                    self.killed[who] += 1
+            else:
+                self.killed[who] += (self.policy if who == "engine" else self.judge).kill()
 
 
 @pytest.mark.slow
-def test_a_thousand_faults_lose_no_copy_and_play_no_group_twice():
-    venv: Any = ToyVectorEnv(18, workers=3, max_turns=30, judge_fails=0.2)
-    venv.copies.restarts = 1000  # a worker that dies again while it begins is an error of its own
-    agent: Any = Faulty(venv)
-    unjudged = 0
+def test_a_thousand_killed_processes_lose_no_copy_and_play_no_group_twice():
+    endings: Counter[str] = Counter()
 
     class Watched(OversampleCollector):
         def _ended(self, copy: int, trajectory: Any) -> None:
-            nonlocal unjudged
-            unjudged += trajectory.error.startswith("judge")
+            endings[trajectory.error.partition(" ")[0]] += 1
             super()._ended(copy, trajectory)
 
-    faulty = context(agent=agent, environment=lambda copies, size: venv, retries=5)
-    collector = Watched(faulty, grouped=True)
-    seen: Counter[tuple[int, int]] = Counter()
-    dropped = update = 0
-    while agent.failed + agent.killed + unjudged < 1000:
-        found = collector.collect(update)
-        dropped += int(found.metrics["groups_dropped"])
-        for trajectory in found.trajectories:
-            assert not trajectory.error and (trajectory.terminated or trajectory.truncated)
-            seen[trajectory.seed, trajectory.member] += 1
-        update += 1
-    state = collector.state_dict()
-    collector.close()
-    venv.close()
-    assert agent.killed > 40 and unjudged > 100
+    with closing(MortalServer()) as policy, closing(MortalServer()) as judged:
+        once = {"retries": 0, "concurrency": 18, "cache": False}
+        judge = ChatJudge("judge", base_url=judged.url, dimensions=("goal",), **once)
+        venv: Any = SotopiaVectorEnv(18, workers=3, max_turns=8, judge=judge)
+        # A worker that is killed again while it begins is counted as well.
+        venv.copies.restarts = 1000
+        agent = Endpoint("policy", base_url=policy.url, **once)
+        mortal = context(agent=agent, environment=lambda copies, size: venv, retries=20)
+        collector = Watched(mortal, grouped=True)
+        killer = Killer(venv, policy, judged)
+        seen: Counter[tuple[int, int]] = Counter()
+        dropped = update = 0
+        try:
+            while killer.killed.total() < 1000:
+                found = collector.collect(update)
+                dropped += int(found.metrics["groups_dropped"])
+                for trajectory in found.trajectories:
+                    assert not trajectory.error and (trajectory.terminated or trajectory.truncated)
+                    seen[trajectory.seed, trajectory.member] += 1
+                update += 1
+        finally:
+            killer.stop()
+        state = collector.state_dict()
+        collector.close()
+        venv.close()
+    # Of every kind some were killed while an episode needed them.
+    assert all(endings[error] for error in ("policy", "judge", "Worker"))
     # Every group that was begun was learned from once, was dropped whole, or is under way.
     assert set(seen.values()) == {1}
     assert len(seen) == 3 * (state["next"] - len(state["under_way"]) - dropped)
