@@ -174,7 +174,9 @@ class WebShopEngine(Engine):
                 over_K[n] = True
                 won = parts.reward == 1.0
                 reward_K[n] = parts.reward if self._reward_kind == "score" else _SUCCESS * won
-            self._copies[i] = copy._replace(page=page, parts=parts, segment=segment)
+            self._copies[i] = _Copy(
+                page, parts, copy.past, copy.observations, copy.actions, segment
+            )
             if self._num_prev_obs or self._num_prev_actions:
                 self._remember(i, action)
         return Effect(reward_K, over_K, done, grounded_K, reasons)
@@ -434,11 +436,12 @@ def admissible(shop: Shop, rules: Rules, values: tuple[str, ...]) -> tuple[str, 
     """Return the clicks that a page with these clickables takes; a search is never among them."""
 
     def written() -> tuple[str, ...]:
-        actions = [f"click[{value}]" for value in values if value != "search"]
-        # Upstream's form cannot express every option.
-        return tuple([a for a in actions if parse_action(rules, a) == ("click", a[6:-1])])
+        actions = [f"click[{value}]" for value in values if value and value != "search"]
+        if rules.upstream:  # its form cannot express every option
+            actions = [a for a in actions if parse_action(rules, a) == ("click", a[6:-1])]
+        return tuple(actions)
 
-    return shop.recall(("admissible", rules, values), written)
+    return shop.recall(("admissible", rules.key, values), written)
 
 
 @lru_cache(maxsize=4096)

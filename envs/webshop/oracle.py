@@ -92,7 +92,9 @@ def best_options(shop: Shop, rules: Rules, goal: Goal) -> tuple[Option, ...]:
     As many of the goal's options are met as can be; of the ways to do so, one with the fewest
     values that the goal does not name, and with the most that it does.
     """
-    return shop.recall(("oracle options", rules, goal), lambda: _best_options(shop, rules, goal))
+    return shop.recall(
+        ("oracle options", rules.key, goal), lambda: _best_options(shop, rules, goal)
+    )
 
 
 def _best_options(shop: Shop, rules: Rules, goal: Goal) -> tuple[Option, ...]:
@@ -147,7 +149,7 @@ def best_query(shop: Shop, rules: Rules, goal: Goal) -> Query:
 
     Where none does, the one that lists it soonest.
     """
-    return shop.recall(("oracle query", rules, goal), lambda: _best_query(shop, rules, goal))
+    return shop.recall(("oracle query", rules.key, goal), lambda: _best_query(shop, rules, goal))
 
 
 def _best_query(shop: Shop, rules: Rules, goal: Goal) -> Query:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from creditrl.envs.webshop.product import Product
@@ -113,9 +113,12 @@ class Rules:
     results: int = RESULTS
     """Maximum number of products that a search finds."""
     results_a_page: int = RESULTS_A_PAGE
+    key: str = field(init=False, repr=False, compare=False)
+    """The fields in words, for keys of :meth:`Shop.recall`: a string's hash is computed once."""
 
     def __post_init__(self) -> None:
         require_one_of("compat", self.compat, get_args(Compat))
+        object.__setattr__(self, "key", repr(self))
 
     @property
     def upstream(self) -> bool:
@@ -172,7 +175,7 @@ def found(shop: Shop, rules: Rules, keywords: tuple[str, ...]) -> tuple[int, ...
             return special
         return tuple(shop.index.search(" ".join(keywords), rules.results))
 
-    return shop.recall(("found", rules, keywords), look)
+    return shop.recall(("found", rules.key, keywords), look)
 
 
 def _special(shop: Shop, rules: Rules, keywords: tuple[str, ...]) -> tuple[int, ...] | None:
@@ -211,7 +214,7 @@ def products_on(shop: Shop, rules: Rules, page: Page) -> tuple[Product, ...]:
     first = (page.number - 1) * rules.results_a_page
     # Page 0, which only upstream has, is empty: the slice begins at the tenth from the end.
     positions = found(shop, rules, page.keywords)[first : page.number * rules.results_a_page]
-    return tuple(shop.catalogue.product(position) for position in positions)
+    return tuple([shop.catalogue.product(position) for position in positions])
 
 
 def options_of(shop: Shop, rules: Rules, asin: str) -> tuple[Option, ...]:
@@ -232,7 +235,7 @@ def options_of(shop: Shop, rules: Rules, asin: str) -> tuple[Option, ...]:
                 labelled.append(Option(group, value, value if alone else f"{group}: {value}"))
         return tuple(labelled)
 
-    return shop.recall(("options", rules, asin), label)
+    return shop.recall(("options", rules.key, asin), label)
 
 
 def can_search(rules: Rules, page: Page) -> bool:
@@ -249,8 +252,9 @@ def clickables(shop: Shop, rules: Rules, page: Page) -> tuple[str, ...]:
     if page.kind == "done":
         return ()
     if page.kind == "item":
-        return shop.recall(("clickables", rules, page.asin), lambda: _on_item(shop, rules, page))
-    key = ("clickables", rules, page.keywords, page.number)
+        item = ("clickables", rules.key, page.asin)
+        return shop.recall(item, lambda: _on_item(shop, rules, page))
+    key = ("clickables", rules.key, page.keywords, page.number)
     return shop.recall(key, lambda: _on_results(shop, rules, page))
 
 
@@ -366,4 +370,5 @@ def page_url(page: Page, session: str) -> str:
     where = f"{session}/{page.asin}/{words}/{page.number}"
     if page.kind == "sub":
         return f"{BASE_URL}/item_sub_page/{where}/{page.sub}/{chosen}"
-    return f"{BASE_URL}/item_page/{where}/{json.dumps(chosen)}"
+    written = json.dumps(chosen) if chosen else "{}"
+    return f"{BASE_URL}/item_page/{where}/{written}"

@@ -60,18 +60,18 @@ def observation(
         return write(visible(shop, rules, page, instruction, receipt))
     marks = _marks(shop, rules, page) if mode == "text_rich" else ()
     where = (page.keywords, page.number) if page.kind == "results" else (page.asin, page.sub)
-    body = shop.recall(
-        (mode, rules, page.kind, where, marks), lambda: _written(shop, rules, page, mode, marks)
-    )
-    head = write(_instruction(instruction))
-    if mode == "text":
-        return f"{head} [SEP] {body}" if head else body
+    key = (mode, rules.key, page.kind, where, marks)
+    body = shop.recall(key, lambda: _written(shop, rules, page, mode, marks))
+    if mode == "text":  # written out: every observation begins with it
+        wanted = _node(instruction)
+        head = f"Instruction: [SEP] {wanted.strip()}" if wanted else "Instruction:"
+        return f"{head} [SEP] {body}"
     # Upstream lists clicked items first, the last one before the others.
     clicks = ""
     if page.kind == "item" and marks:
         labels = [option.label for option in options_of(shop, rules, page.asin)]
         clicks = "".join(f"You have clicked {labels[i]}.\n" for i in reversed(marks))
-    return clicks + head + body
+    return clicks + write(_instruction(instruction)) + body
 
 
 def visible(
