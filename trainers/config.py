@@ -187,8 +187,7 @@ class OptimConfig:
     mask_truncated: bool = False
     """Leave replies that were cut at ``rollout.max_new_tokens`` out of the loss: a truncated
     thought says nothing about where it would have led (DAPO, arXiv 2503.14476, section 3.4,
-    overlong
-    filtering). They still count in groups, returns and models."""
+    overlong filtering). They still count in groups, returns and models."""
 
 
 @dataclass(frozen=True, slots=True)

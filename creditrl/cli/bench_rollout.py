@@ -240,7 +240,9 @@ def _write_page(path: Path, found: Mapping[str, Any], learned: str) -> None:
     ]
     if learned:
         lines += [
-            "Success after the same number of updates, with 95 % intervals over levels and seeds:",
+            "Success after the same number of updates, with 95 % intervals over levels and seeds; "
+            "the table of a sweep, such as `creditrl sweep @quickstart --rollout.ahead None,1,2 "
+            "--seeds 0,1,2,3,4`, whose folder `--learning` names:",
             "",
             *learned.splitlines(),
             "",
