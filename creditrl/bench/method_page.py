@@ -27,16 +27,14 @@ _MODELS = ("explore", "models")
 def write_page(found: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
     """Write the page of some task sets and its pictures; returns all paths.
 
-    ``found`` is the JSON that ``creditrl bench methods`` wrote, one per task set and number of
-    turns. Pictures are named after the page and are in the same folder.
+    ``found`` is the JSON that ``creditrl bench methods`` wrote. A task set may have several, with
+    other settings or other numbers of turns. Pictures are named after the page and are in the same
+    folder.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     paths, parts = [path], []
     measured = [data["plan"]["tasks"]["name"] for data in found]
-    labels = [
-        name if measured.count(name) == 1 else f"{name}-{data['plan']['turns']}"
-        for name, data in zip(measured, found, strict=True)
-    ]
+    labels = _labels(found)
     panels = {
         label: dots
         for label, data in zip(labels, found, strict=True)
@@ -74,6 +72,17 @@ _INTRODUCTION = (
     "somewhat narrow, so the difference also has Student's interval over the seeds. p has Holm's "
     "correction over the methods of a table."
 )
+
+
+def _labels(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a different name for each: the task set's, with setting or turns where it repeats."""
+    labels: list[str] = []
+    for data in found:
+        name, setting = data["plan"]["tasks"]["name"], _shown(data)
+        other = data["plan"]["turns"] if setting == "best" else setting
+        names = (name, f"{name}-{other}")
+        labels.append(next((n for n in names if n not in labels), f"{name}-{len(labels)}"))
+    return labels
 
 
 def task_page(data: Mapping[str, Any], pictures: Mapping[str, str], label: str = "") -> str:

@@ -338,12 +338,14 @@ def test_a_tiny_bench_runs_and_is_not_run_twice(tmp_path, capsys, monkeypatch):
     assert "In 1 runs of grpo the trainer's log-probabilities" in page.read_text("utf-8")
     pictures = sorted(page.parent.glob("*.png"))
     assert pictures and all(p.read_bytes().startswith(b"\x89PNG") for p in pictures)
-    # The same set with more turns has its own section and pictures.
+    # The same set at another setting, or with more turns, has its own section and pictures.
+    results = [{**row, "setting": "recipe"} for row in data["results"]]
+    again = {**data, "results": results}
     longer = {**data, "plan": {**data["plan"], "turns": 400}}
-    paths = write_page([data, longer], tmp_path / "both.md")
+    paths = write_page([data, again, longer], tmp_path / "both.md")
     assert len(paths) == len(set(paths)) and all(p.is_file() for p in paths)
-    both = paths[0].read_text("utf-8")
-    assert "(`rooms-200`)" in both and "(`rooms-400`)" in both
+    whole = paths[0].read_text("utf-8")
+    assert all(f"(`{name}`)" in whole for name in ("rooms", "rooms-recipe", "rooms-400"))
 
 
 def test_a_page_is_made_of_results_of_this_version_alone(tmp_path):
