@@ -27,6 +27,7 @@ from creditrl.agents.chat import ChatAgent
 from creditrl.agents.reply_queue import ReplyQueue, Schedule
 from creditrl.agents.rollout import EpisodeStart, run_episodes, stream_episodes
 from creditrl.agents.vllm_engine import LocalEngine, find_vllm
+from creditrl.agents.watch import Watch
 from creditrl.bench.scale_figures import environment
 from creditrl.door.plain import PlainHandler, PlainServer
 from creditrl.envs.vector import TextVectorEnv
@@ -402,6 +403,13 @@ class _NotedAgent(ChatAgent):
         return _NotedQueue(super().reply_queue(), self.chains)
 
 
+class _Unwarned(Watch):
+    """Takes it as it is that no answer of this endpoint is an action."""
+
+    def notice(self, text: str) -> None:
+        """Show nothing."""
+
+
 def measure_endpoint(
     *, episodes: int, turns: int, concurrency: int, latency: LogNormal
 ) -> EndpointFigures:
@@ -417,7 +425,8 @@ def measure_endpoint(
             agent = _NotedAgent("simulated", base_url=url, concurrency=concurrency, cache=False)
             with environment(episodes, turns) as venv, contextlib.closing(agent):
                 begin = time.perf_counter()
-                evaluate(venv, agent, "plain", tasks=range(episodes), schedule=schedule)
+                watch, tasks = _Unwarned(), range(episodes)
+                evaluate(venv, agent, "plain", tasks=tasks, schedule=schedule, watch=watch)
                 seconds[schedule] = time.perf_counter() - begin
             chains = agent.chains or chains
     return EndpointFigures(
