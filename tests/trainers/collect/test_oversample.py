@@ -21,6 +21,7 @@ from creditrl.agents.chat import ChatAgent
 from creditrl.cli import run
 from creditrl.envs.sotopia.env import SotopiaVectorEnv
 from creditrl.envs.sotopia.judge import ChatJudge
+from creditrl.errors import CreditInputError
 from creditrl.trainers.collect.oversample import OversampleCollector
 from creditrl.trainers.collect.rollouts import RolloutCollector
 from creditrl.types import Reply
@@ -188,14 +189,18 @@ def test_a_thousand_killed_processes_lose_no_copy_and_play_no_group_twice():
         # A worker that is killed again while it begins is counted as well.
         venv.copies.restarts = 1000
         agent = Endpoint("policy", base_url=policy.url, **once)
-        mortal = context(agent=agent, environment=lambda copies, size: venv, retries=20)
+        mortal = context(agent=agent, environment=lambda copies, size: venv, retries=5)
         collector = Watched(mortal, grouped=True)
         killer = Killer(venv, policy, judged)
         seen: Counter[tuple[int, int]] = Counter()
         dropped = update = 0
         try:
-            while killer.killed.total() < 1000:
-                found = collector.collect(update)
+            while killer.killed.total() < 1000 or endings["judge"] <= 100 or not dropped:
+                try:
+                    found = collector.collect(update)
+                except CreditInputError:  # not one of its four groups was left
+                    dropped += 4
+                    continue
                 dropped += int(found.metrics["groups_dropped"])
                 for trajectory in found.trajectories:
                     assert not trajectory.error and (trajectory.terminated or trajectory.truncated)
@@ -207,8 +212,8 @@ def test_a_thousand_killed_processes_lose_no_copy_and_play_no_group_twice():
         collector.close()
         venv.close()
     # Of every kind many were killed, and some while an episode needed them.
-    assert set(killer.killed) == {"engine", "judge", "worker"} and min(killer.killed.values()) > 20
-    assert all(endings[error] for error in ("policy", "judge", "Worker"))
+    assert set(killer.killed) == {"engine", "judge", "worker"} and min(killer.killed.values()) > 40
+    assert endings["policy"] and endings["Worker"]
     # Every group that was begun was learned from once, was dropped whole, or is under way.
     assert set(seen.values()) == {1}
     assert len(seen) == 3 * (state["next"] - len(state["under_way"]) - dropped)
