@@ -15,6 +15,7 @@ from creditrl.agents.rollout import Recording, run_episodes
 from creditrl.errors import CreditInputError, CreditRLError
 from creditrl.trainers.after.side_by_side import credit_side_by_side
 from creditrl.trainers.batch import build_rows, token_table, turn_table
+from creditrl.trainers.collect.tree import TreeConfig
 from creditrl.trainers.config import RolloutConfig
 from creditrl.trainers.credit.state_scores import StateScoreConfig
 from creditrl.trainers.methods import Method, list_methods, method_info
@@ -160,11 +161,14 @@ def test_what_a_token_level_method_says_of_a_turn_is_the_mean_over_its_tokens(po
     np.testing.assert_allclose(credit["t"], expected)
 
 
-def corridor(id: str, seen: str, success: bool, group: int = 0) -> Trajectory:
+def corridor(
+    id: str, seen: str, success: bool, group: int = 0, score: float | None = None
+) -> Trajectory:
     """Return an episode that saw one letter a turn, the last of them at its end."""
     turns = [Turn(letter, "go", "go", 0.0, prompt_ids=(1,), reply_ids=(2,)) for letter in seen]
     of = {"id": id, "env_id": "Toy/Corridor-v0", "group": group}
-    of |= {"success": success, "score": float(success), "final_observation": seen[-1]}
+    of |= {"success": success, "score": float(success) if score is None else score}
+    of |= {"final_observation": seen[-1]}
     return make_trajectory(turns[:-1], **of)
 
 
@@ -193,6 +197,17 @@ def test_three_spo_counts_states_of_episodes_before(policy):
     np.testing.assert_allclose(given["s"], expected, atol=1e-6)
     _, grown = credit_side_by_side(THREE_SPO, [*before, *played], policy, ROLLOUT)
     np.testing.assert_allclose(grown["s"][4:], expected, atol=1e-6)
+
+
+def test_three_spo_compares_scores_with_the_scores_of_episodes_before(policy):
+    # A and B had 1/2. x moves to B (0) and ends with 0.8; y stays at A (0) and ends with 0.2. Mean
+    # of A's three: -0.1.
+    before = [corridor(name, "ABC", False, group=1, score=0.5) for name in "bc"]
+    played = [corridor("x", "ABZ", True, score=0.8), corridor("y", "AAC", False, score=0.2)]
+    rates = StateScoreConfig(novelty=False, differences="rates")
+    graded = ThreeSPOConfig(normalise="mean", scores=rates, tree=TreeConfig(success="score"))
+    _, credit = credit_side_by_side({"s": ThreeSPO(graded)}, played, policy, ROLLOUT, fit_on=before)
+    np.testing.assert_allclose(credit["s"], [0.1, 0, 0.1, -0.2], atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,8 @@ class TreeConfig(Checked):
     scope: Literal["shared", "task"] = "shared"
     """Whether all tasks share the counts of equal states, or every task has its own."""
     success: Literal["success", "score"] = "success"
-    """R_success: 1 on success, or the environment's score."""
+    """R_success, also of the trajectories whose mean is a state's rate: 1 on success, or the
+    environment's score."""
 
     def __post_init__(self) -> None:
         Checked.__post_init__(self)
@@ -100,6 +101,8 @@ class _Node:
     """States before it on its branch."""
     ended: bool = False
     success: bool = False
+    outcome: float = 0.0
+    """R_success of a branch that ended here."""
 
     @property
     def depth(self) -> int:
@@ -152,6 +155,7 @@ class TreeCollector(Collector):
         """How often a search backtracked to a state on its frontier."""
         self.skipped = 0
         """Tasks skipped because their first state was given up."""
+        self._solved = 0
         self._recent: deque[bool] = deque(maxlen=_RECENT)
         self._lengths: deque[int] = deque(maxlen=_RECENT)
         self._trees: list[_Tree] = []
@@ -208,7 +212,7 @@ class TreeCollector(Collector):
             "rollouts": turns / states,
             "states": float(len(self.table)),
             "branches": float(self.table.trajectories),
-            "branches_solved": float(self.table.solved),
+            "branches_solved": float(self._solved),
             "tasks_begun": float(sum(tree.begun for tree in self._trees) - self.skipped),
             "restores": float(self.restores),
             "tasks_skipped": float(self.skipped),
@@ -242,7 +246,7 @@ class TreeCollector(Collector):
             node = tree.node
             assert node is not None, "a tree stands somewhere"
             if node.ended:
-                self._end(tree, node.success)
+                self._end(tree, node)
                 continue
             if not self.config.revisit and node.state in tree.expanded:
                 self._leave(tree)
@@ -260,7 +264,7 @@ class TreeCollector(Collector):
                 self.skipped += 1
                 self._next_task(place)
                 continue
-            self._end(tree, False)
+            self._end(tree, node)
 
     def _back(self, place: int) -> int:
         """Return the frontier state to which a tree backtracks."""
@@ -274,7 +278,7 @@ class TreeCollector(Collector):
         groups: dict[tuple[int, int], list[Trajectory]] = {}
         for place, tree in enumerate(self._trees):
             for transition, node, child in tree.grown:
-                reward = self._reward(tree, node, child, transition.score)
+                reward = self._reward(tree, node, child)
                 (turn,) = transition.turns
                 judged = replace(transition, turns=(replace(turn, reward=reward),))
                 groups.setdefault((place, node.state), []).append(judged)
@@ -285,13 +289,13 @@ class TreeCollector(Collector):
             for k, transition in enumerate(group)
         ]
 
-    def _end(self, tree: _Tree, success: bool) -> None:
-        """Count the branch that ends at the tree's current state."""
-        assert tree.node is not None, "a branch ends somewhere"
-        states = (*tree.node.passed, tree.node.state)
-        self.table.record((self._key(tree, state) for state in states), success)
-        self._recent.append(success)
-        self._lengths.append(tree.node.depth)
+    def _end(self, tree: _Tree, node: _Node) -> None:
+        """Count the branch that ends at the tree's current state, or is given up there."""
+        states = (*node.passed, node.state)
+        self.table.record((self._key(tree, state) for state in states), node.outcome)
+        self._solved += node.success
+        self._recent.append(node.success)
+        self._lengths.append(node.depth)
         self._leave(tree)
         if self.config.backtrack and not self.restores and self.table.trajectories >= _RESTORED_BY:
             raise ConfigError(
@@ -349,6 +353,8 @@ class TreeCollector(Collector):
             tree, copy = self._trees[place], int(copies[k])
             state = hash_state(keys[k])
             over = bool(ended_K[k] or cut_K[k])
+            success, score = bool(after["success"][k]), float(after["score"][k])
+            outcome = score if self.config.success == "score" else float(success)
             child = _Node(
                 path=(*node.path, parsed[reply.text].action),
                 snapshot=snapshots[k],
@@ -356,9 +362,10 @@ class TreeCollector(Collector):
                 state=state,
                 passed=(*node.passed, node.state),
                 ended=over,
-                success=bool(after["success"][k]),
+                success=over and success,
+                outcome=outcome if over else 0.0,
             )
-            reward = self._reward(tree, node, child, float(after["score"][k]))
+            reward = self._reward(tree, node, child)
             children[place].append((reward, child))
             groups[place].append(
                 self._transition(
@@ -384,13 +391,13 @@ class TreeCollector(Collector):
                 self._go_on(self._trees[place], found)
         return [group for group in groups if group]
 
-    def _reward(self, tree: _Tree, node: _Node, child: _Node, score: float) -> float:
+    def _reward(self, tree: _Tree, node: _Node, child: _Node) -> float:
         return self.table.reward(
             self._key(tree, node.state),
             None if child.ended else self._key(tree, child.state),
             moved=child.state != node.state,
             depth=node.depth,
-            gained=score if self.config.success == "score" else float(child.success),
+            gained=child.outcome,
             cfg=self.scores,
         )
 
@@ -517,6 +524,7 @@ class TreeCollector(Collector):
             "table": self.table.state_dict(),
             "restores": self.restores,
             "skipped": self.skipped,
+            "solved": self._solved,
             "recent": list(self._recent),
             "lengths": list(self._lengths),
             "seen": None if self.seen is None else self.seen.state_dict(),
@@ -539,6 +547,8 @@ class TreeCollector(Collector):
         """Take what :meth:`state_dict` returned; the states are restored by playing the actions."""
         self.table.load_state_dict(state["table"])
         self.restores, self.skipped = int(state["restores"]), int(state["skipped"])
+        # Before, outcomes in the table were successes always.
+        self._solved = int(state.get("solved", self.table.solved))
         self._recent = deque(state["recent"], maxlen=_RECENT)
         self._lengths = deque(state["lengths"], maxlen=_RECENT)
         if self.seen is not None and state["seen"] is not None:
@@ -584,6 +594,7 @@ class TreeCollector(Collector):
             passed=tuple(plain["passed"]),
             ended=plain["ended"],
             success=plain["success"],
+            outcome=plain.get("outcome", float(plain["success"])),
         )
 
 
@@ -611,4 +622,5 @@ def _plain(node: _Node) -> dict[str, Any]:
         "passed": list(node.passed),
         "ended": node.ended,
         "success": node.success,
+        "outcome": node.outcome,
     }

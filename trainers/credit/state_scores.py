@@ -49,7 +49,7 @@ class StateScoreConfig(Checked):
     """What a turn's reward compares. "scores": ``S(s) - S(s')``, the paper's. There, a state that
     is given up has the same score as one that is mastered, so that moving into it is rewarded most;
     a failed end has the same score, and an unvisited state has that of one where all fail. "rates":
-    success rates, ``rate(s') - rate(s)``, which is an advantage. There, the end of an episode has
+    mean outcomes, ``rate(s') - rate(s)``, which is an advantage. There, the end of an episode has
     its outcome as rate, and an unvisited state the rate of the previous state."""
     novelty_decay: float = 0.1
     """Decay of the novelty weight ``w = 1/2 exp(-decay N)``."""
@@ -65,7 +65,7 @@ class StateScoreConfig(Checked):
             )
 
 
-def state_score(visits: int, successes: int, clock: int, cfg: StateScoreConfig) -> float:
+def state_score(visits: int, successes: float, clock: int, cfg: StateScoreConfig) -> float:
     """Return S(s) in [0, 1].
 
     1 for an unvisited state; 0 if at least ``xi`` trajectories failed and the success rate is at
@@ -74,7 +74,7 @@ def state_score(visits: int, successes: int, clock: int, cfg: StateScoreConfig) 
 
     Args:
         visits: completed trajectories through the state (N).
-        successes: those that succeeded.
+        successes: those that succeeded, or the sum of their scores if R_success is a score.
         clock: t, from 1.
         cfg: see :class:`StateScoreConfig`.
     """
@@ -141,24 +141,23 @@ class StateTable:
     """
 
     def __init__(self) -> None:
-        self._counts: dict[int, list[int]] = {}
+        self._counts: dict[int, tuple[int, float]] = {}
         self.trajectories = 0
         """Completed trajectories."""
-        self.solved = 0
-        """Successful ones among them."""
+        self.solved = 0.0
+        """Sum of their outcomes."""
 
     def __len__(self) -> int:
         """Number of states visited by completed trajectories."""
         return len(self._counts)
 
-    def record(self, states: Iterable[int], success: bool) -> None:
-        """Count one completed trajectory."""
+    def record(self, states: Iterable[int], outcome: float) -> None:
+        """Count one completed trajectory, whose R_success is ``outcome``."""
         for state in set(states):
-            count = self._counts.setdefault(state, [0, 0])
-            count[0] += 1
-            count[1] += success
+            visits, successes = self._counts.get(state, (0, 0.0))
+            self._counts[state] = (visits + 1, successes + outcome)
         self.trajectories += 1
-        self.solved += success
+        self.solved += outcome
 
     def visits(self, state: int) -> int:
         """Return N(s)."""
@@ -172,18 +171,18 @@ class StateTable:
             depth: turns before it, from 0.
             cfg: see :func:`state_score`.
         """
-        visits, successes = self._counts.get(state, (0, 0))
+        visits, successes = self._counts.get(state, (0, 0.0))
         clock = depth + 1 if cfg.lambda_clock == "depth" else 1 + self.trajectories
         return state_score(visits, successes, clock, cfg)
 
     def rate(self, state: int, otherwise: float) -> float:
-        """Return the share of trajectories through a state that succeeded.
+        """Return the mean outcome of trajectories through a state.
 
         Args:
             state: its key.
             otherwise: the rate of an unvisited state.
         """
-        visits, successes = self._counts.get(state, (0, 0))
+        visits, successes = self._counts.get(state, (0, 0.0))
         return successes / visits if visits else otherwise
 
     def reward(
@@ -242,9 +241,9 @@ class StateTable:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned."""
         columns = zip(state["states"], state["visits"], state["successes"], strict=True)
-        self._counts = {key: [visits, successes] for key, visits, successes in columns}
+        self._counts = {key: (visits, successes) for key, visits, successes in columns}
         self.trajectories = int(state["trajectories"])
-        self.solved = int(state["solved"])
+        self.solved = float(state["solved"])
 
 
 def episode_rewards(

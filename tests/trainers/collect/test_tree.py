@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from small_runs import make_context, make_venv
+from toy_env import ToyVectorEnv
 
 from creditrl.agents.scripted import RandomAgent
 from creditrl.errors import ConfigError
@@ -18,9 +19,13 @@ from creditrl.types import Reply, Task
 SMALL = StateScoreConfig(alpha=1.0)
 
 
-def make(groups=2, scores=SMALL, form="plain", agent=None, **tree):
+def rooms(copies, size):
+    return make_venv(copies, size, max_turns=5)
+
+
+def make(groups=2, scores=SMALL, form="plain", agent=None, environment=rooms, **tree):
     context = make_context(
-        environment=lambda copies, size: make_venv(copies, size, max_turns=5),
+        environment=environment,
         agent=agent or RandomAgent(0),
         form=form,
         groups=groups,
@@ -88,6 +93,25 @@ def test_whole_trees_are_judged_by_their_own_branches():
     # A single step knows of no branch, and all that go on are equal.
     _, step = first_update()
     assert not any(t.turns[0].reward for t in step.trajectories if not t.terminated)
+
+
+def test_the_rate_of_a_state_is_a_mean_of_what_branches_are_rewarded_for():
+    rates = StateScoreConfig(alpha=1.0, novelty=False, differences="rates")
+
+    def corridors(copies, size):
+        return ToyVectorEnv(copies, group_size=size, max_turns=4)
+
+    def after(updates, **tree):
+        collector = make(scores=rates, environment=corridors, update="tree", **tree)
+        *_, last = collect(collector, updates)
+        return collector.table, last.metrics["branches_solved"]
+
+    table, solved = after(2)
+    assert table.solved == solved > 0
+    # Half of a corridor is half a score, and no success.
+    table, solved = after(2, success="score")
+    assert table.trajectories > table.solved > solved > 0
+    assert any(share % 1 for share in table.state_dict()["successes"])
 
 
 @pytest.mark.parametrize(("back", "expected"), [("last", -1), ("first", 2)])

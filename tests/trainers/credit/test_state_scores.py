@@ -210,6 +210,19 @@ def test_novelty_weighs_against_rates():
     assert stayed == pytest.approx((1 - w) * 0.25)
 
 
+def test_rates_are_means_of_graded_outcomes():
+    table = StateTable()
+    for states, score in (([10], 0.25), ([10, 20], 0.75)):
+        table.record(states, score)
+    again = StateTable()
+    again.load_state_dict(table.state_dict())
+    for known in (table, again):
+        assert known.reward(10, 20, moved=True, depth=0, gained=0.0, cfg=RATES) == 0.25
+        # A mean score earns nothing, whether the dialogue ends with it or goes on.
+        assert known.reward(10, None, moved=True, depth=0, gained=0.5, cfg=RATES) == 0.0
+        assert known.reward(10, 99, moved=True, depth=0, gained=0.0, cfg=RATES) == 0.0
+
+
 def test_of_one_trajectory_its_outcome_is_the_rate():
     table = StateTable()
     table.record([10], True)
