@@ -87,6 +87,10 @@ class TreeConfig(Checked):
                 f"TreeConfig.uniform is {self.uniform}: expected 2 to rollouts={self.rollouts}."
             )
 
+    def outcome(self, success: bool, score: float) -> float:
+        """Return R_success of a finished episode."""
+        return score if self.success == "score" else float(success)
+
 
 @dataclass(frozen=True, slots=True)
 class _Node:
@@ -354,7 +358,6 @@ class TreeCollector(Collector):
             state = hash_state(keys[k])
             over = bool(ended_K[k] or cut_K[k])
             success, score = bool(after["success"][k]), float(after["score"][k])
-            outcome = score if self.config.success == "score" else float(success)
             child = _Node(
                 path=(*node.path, parsed[reply.text].action),
                 snapshot=snapshots[k],
@@ -363,7 +366,7 @@ class TreeCollector(Collector):
                 passed=(*node.passed, node.state),
                 ended=over,
                 success=over and success,
-                outcome=outcome if over else 0.0,
+                outcome=self.config.outcome(success, score) if over else 0.0,
             )
             reward = self._reward(tree, node, child)
             children[place].append((reward, child))

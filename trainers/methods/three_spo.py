@@ -112,8 +112,9 @@ class ThreeSPO(Method[ThreeSPOConfig]):
             for number, one in zip(numbers, members, strict=True):
                 states = [state_of(turn, tree.source) for turn in one.turns]
                 states.append(end_state(one, tree.source))
+                gained = tree.outcome(one.success, one.score)
                 reward_N[turns.episode_N == number] = episode_rewards(
-                    states, self._keys(one), self._outcome(one), table, self.config.scores
+                    states, self._keys(one), gained, table, self.config.scores
                 )
             if tree.update == "step":
                 self._record(table, members)
@@ -127,11 +128,8 @@ class ThreeSPO(Method[ThreeSPOConfig]):
     def _record(self, table: StateTable, episodes: Sequence[Trajectory]) -> None:
         """Count finished episodes."""
         for episode in episodes:
-            table.record(self._keys(episode), self._outcome(episode))
-
-    def _outcome(self, episode: Trajectory) -> float:
-        """Return R_success of a finished episode."""
-        return episode.score if self.config.tree.success == "score" else float(episode.success)
+            outcome = self.config.tree.outcome(episode.success, episode.score)
+            table.record(self._keys(episode), outcome)
 
     def _keys(self, trajectory: Trajectory) -> list[int]:
         """Return the keys of the states that an episode left."""
