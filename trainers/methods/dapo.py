@@ -72,9 +72,9 @@ class DAPO(Method[DAPOConfig]):
 
     def collector(self, context: CollectContext) -> Collector:
         """Return a collector that continues until the outcomes within each group differ."""
-        groups = RolloutCollector.of(context, grouped=True)
         if not self.config.dynamic_sampling:
-            return groups
+            return super().collector(context)
+        groups = RolloutCollector.of(context, grouped=True)
         differ = partial(outcomes_differ, outcome=self.config.outcome)
         return DynamicCollector(groups, differ, self.config.tries)
 

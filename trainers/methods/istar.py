@@ -123,8 +123,9 @@ class IStar(Method[IStarConfig]):
 
     def collector(self, context: CollectContext) -> Collector:
         """Return a collector of groups; with DAPO as base, of those with a learning signal."""
-        groups = RolloutCollector.of(context, grouped=True)
-        return DynamicCollector(groups, outcomes_differ) if self.config.base == "dapo" else groups
+        if self.config.base != "dapo":
+            return super().collector(context)
+        return DynamicCollector(RolloutCollector.of(context, grouped=True), outcomes_differ)
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return the episode advantage plus ``alpha`` times the step advantage."""

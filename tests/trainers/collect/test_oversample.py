@@ -24,6 +24,7 @@ from creditrl.envs.sotopia.judge import ChatJudge
 from creditrl.errors import CreditInputError
 from creditrl.trainers.collect.oversample import OversampleCollector
 from creditrl.trainers.collect.rollouts import RolloutCollector
+from creditrl.trainers.methods.base import method_info
 from creditrl.types import Reply
 
 UPDATES = 12
@@ -122,6 +123,13 @@ def test_a_failed_member_takes_its_group_with_it():
         found = collector.collect(update)
         assert found.metrics["groups_dropped"] == dropped
         assert len(found.trajectories) == 12 - 3 * dropped
+
+
+@pytest.mark.parametrize(("name", "config"), [("istar", {}), ("dapo", {"dynamic_sampling": False})])
+def test_methods_whose_groups_are_not_resampled_keep_a_quarter_more(name, config):
+    info = method_info(name)
+    method = info.method(info.config(**config))
+    assert isinstance(method.collector(context()), OversampleCollector)
 
 
 @pytest.mark.slow
