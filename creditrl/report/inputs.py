@@ -116,10 +116,13 @@ class Family:
 def load_runs(paths: Sequence[str | os.PathLike[str]]) -> list[RunRecord]:
     """Return the runs and evaluations at these paths, with distinct names.
 
+    A folder of runs stands for those in it that have been evaluated.
+
     Raises:
         ConfigError: no path, or a repeated one.
         DataError: a path without a run, or with one that has no evaluation.
     """
+    paths = [path for given in paths for path in _runs_in(Path(given).expanduser())]
     if not paths:
         raise ConfigError(
             "Missing runs: expected `creditrl report RUN...`: folders of `creditrl train`, files "
@@ -157,14 +160,20 @@ def load_run(path: str | os.PathLike[str]) -> RunRecord:
     raise DataError(_nothing(place))
 
 
+def _runs_in(place: Path) -> list[Path]:
+    """Return the evaluated training runs in a folder of runs; of any other path itself."""
+    if any((place / name).is_file() for name in ("config.toml", "results.json")):
+        return [place]
+    found = {file.parent.parent for file in place.glob("*/evaluations/*.json")}
+    return sorted(run for run in found if (run / "config.toml").is_file()) or [place]
+
+
 def _nothing(place: Path) -> str:
     what = "the folder has neither config.toml nor results.json"
     if not place.exists():
         what = "there is no such file or folder"
-    elif inside := sorted(p.parent for p in place.glob("*/config.toml")):
-        return (
-            f"{place} is not a run; it holds {len(inside)}. Name them: `creditrl report {place}/*`."
-        )
+    elif inside := list(place.glob("*/config.toml")):
+        what = f"none of the {len(inside)} training runs in the folder has an evaluation"
     elif inside := sorted(place.glob("*.json")):
         what += f"; for evaluations in it, name the files: `creditrl report {place}/*.json`"
     return (

@@ -159,8 +159,16 @@ def test_runs_of_one_folders_name_are_told_apart(tmp_path):
         load_runs([tmp_path / "a" / "run", tmp_path / "a" / "run" / "results.json"])
 
 
+def test_a_folder_of_runs_stands_for_the_evaluated_ones(tmp_path):
+    make_run(tmp_path / "one", seed=1)
+    make_run(tmp_path / "two", seed=2)
+    RunFolder.create(tmp_path / "begun", Config(), "creditrl train")
+    (tmp_path / "report" / "1").mkdir(parents=True)
+    assert [one.name for one in load_runs([tmp_path])] == ["one", "two"]
+
+
 def test_bad_input_is_one_clear_line(tmp_path, capsys):
-    half = RunFolder.create(tmp_path / "half", Config(), "creditrl train")
+    half = RunFolder.create(tmp_path / "begun" / "half", Config(), "creditrl train")
     (tmp_path / "torn.json").write_text('{"format": 2, "episodes": [')
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "other.json").write_text('{"cells": {}}')
@@ -172,7 +180,7 @@ def test_bad_input_is_one_clear_line(tmp_path, capsys):
         ([], "Missing runs"),
         ([tmp_path / "none"], "there is no such file or folder"),
         ([tmp_path / "empty"], "neither config.toml nor results.json"),
-        ([tmp_path], "is not a run; it holds 3. Name them"),
+        ([tmp_path / "begun"], "none of the 1 training runs in the folder has an evaluation"),
         ([half.path], "has no evaluations: the run was ended before its first one"),
         ([tmp_path / "torn.json"], "not readable as JSON"),
         ([tmp_path / "list.json"], "holds no evaluation"),
