@@ -172,9 +172,9 @@ def _nothing(place: Path) -> str:
     what = "the folder has neither config.toml nor results.json"
     if not place.exists():
         what = "there is no such file or folder"
-    elif inside := list(place.glob("*/config.toml")):
-        what = f"none of the {len(inside)} training runs in the folder has an evaluation"
-    elif inside := sorted(place.glob("*.json")):
+    elif any(place.glob("*/config.toml")):
+        what = "no training run in the folder has an evaluation"
+    elif any(place.glob("*.json")):
         what += f"; for evaluations in it, name the files: `creditrl report {place}/*.json`"
     return (
         f"No run in {place}: {what}. Expected a folder of `creditrl train` or a file of "

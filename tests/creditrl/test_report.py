@@ -180,7 +180,7 @@ def test_bad_input_is_one_clear_line(tmp_path, capsys):
         ([], "Missing runs"),
         ([tmp_path / "none"], "there is no such file or folder"),
         ([tmp_path / "empty"], "neither config.toml nor results.json"),
-        ([tmp_path / "begun"], "none of the 1 training runs in the folder has an evaluation"),
+        ([tmp_path / "begun"], "no training run in the folder has an evaluation"),
         ([half.path], "has no evaluations: the run was ended before its first one"),
         ([tmp_path / "torn.json"], "not readable as JSON"),
         ([tmp_path / "list.json"], "holds no evaluation"),
