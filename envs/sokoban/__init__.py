@@ -25,7 +25,7 @@ ENVIRONMENT = Environment(
             name="rooms",
             title="VisualSokoban, easy, 2 to 8 moves",
             base="grpo_small",
-            changes={"rollout": _GROUPS, "clone": {"updates": 130}},
+            changes={"rollout": _GROUPS, "clone": {"updates": 90}},
             turns=200_000,
         ),
         MethodTasks(
