@@ -27,6 +27,7 @@ __all__ = [
     "TrackioSink",
     "WandbSink",
     "check_sinks",
+    "json_text",
     "plain_json",
     "register_sink",
     "scalars",
@@ -36,6 +37,8 @@ Row: TypeAlias = Mapping[str, Any]
 
 PHASES = ("clone", "explore", "train", "validation", "held_out")
 """Phases of a run's rows; ``held_out`` rows go only to sinks, since ``results.json`` has them."""
+_WIDTH = 120
+"""Characters of a line of :func:`json_text`."""
 _LONGEST_PARAM = 500
 """Maximum characters of a setting in MLflow."""
 
@@ -138,6 +141,30 @@ def plain_json(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return plain_json(value.tolist())
     raise TypeError(f"JSON cannot hold a {type(value).__name__}: {value!r}.")
+
+
+def json_text(value: Any) -> str:
+    """Return the text of a file of results, strict as :func:`plain_json`.
+
+    What fits in a line is in one, and so is every list of numbers: such a file has thousands.
+    """
+    return _lines(plain_json(value), 0) + "\n"
+
+
+def _lines(value: Any, depth: int) -> str:
+    flat = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if len(flat) + depth <= _WIDTH:
+        return flat
+    if isinstance(value, dict):
+        names = [json.dumps(name, ensure_ascii=False) for name in value]
+        inner = [f"{n}: {_lines(v, depth + 1)}" for n, v in zip(names, value.values(), strict=True)]
+    elif isinstance(value, list) and any(isinstance(item, (dict, list, str)) for item in value):
+        inner = [_lines(item, depth + 1) for item in value]
+    else:
+        return flat
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    rows = f",\n{' ' * (depth + 1)}".join(["", *inner])[1:]
+    return f"{opening}{rows}\n{' ' * depth}{closing}"
 
 
 # --- sinks ------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from creditrl._checkout import CHECKOUT
 from creditrl._origin import direct_url
 from creditrl.errors import DataError
 from creditrl.files import write_atomic
-from creditrl.metrics import plain_json
+from creditrl.metrics import json_text
 from creditrl.outside_json import read_object_file
 from creditrl.types import Task, Trajectory
 
@@ -57,8 +57,7 @@ def write_results(path: str | os.PathLike[str], content: Mapping[str, Any]) -> P
     """
     target = Path(path)
     whole = {"format": RESULTS_FORMAT, "commit": found_commit(), **content}
-    text = json.dumps(plain_json(whole), indent=1, ensure_ascii=False, allow_nan=False)
-    write_atomic(target, text + "\n")
+    write_atomic(target, json_text(whole))
     return target
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -36,7 +35,7 @@ from creditrl.disk import writing
 from creditrl.errors import ConfigError, DataError, RunFolderError
 from creditrl.files import write_atomic
 from creditrl.locks import Lock
-from creditrl.metrics import MetricsFile, plain_json
+from creditrl.metrics import MetricsFile, json_text
 from creditrl.results import found_commit, read_results, write_results
 from creditrl.store import TrajectoryStore
 
@@ -124,7 +123,7 @@ class RunFolder:
                 config, draft / "config.toml", header=f"Resolved config; CreditRL {__version__}"
             )
             write_atomic(draft / "command.txt", _one_line(command) + "\n")
-            _write_json(draft / "versions.json", find_versions())
+            write_atomic(draft / "versions.json", json_text(find_versions()))
             (draft / "metrics.jsonl").touch()
             for name in ("checkpoints", "trajectories", "evaluations"):
                 (draft / name).mkdir()
@@ -272,7 +271,7 @@ class RunFolder:
         folder = self.path / "evaluations"
         folder.mkdir(exist_ok=True)
         whole = {way: result.to_json() for way, result in results.items()}
-        _write_json(folder / f"{name}.json", whole)
+        write_atomic(folder / f"{name}.json", json_text(whole))
         short = {
             way: {**{name: data[name] for name in SUMMARY}, **data["overall"]}
             for way, data in whole.items()
@@ -341,7 +340,3 @@ def _exists(path: Path) -> RunFolderError:
 
 def _one_line(command: str | Sequence[str]) -> str:
     return command.strip() if isinstance(command, str) else shlex.join(command)
-
-
-def _write_json(path: Path, data: Mapping[str, Any]) -> None:
-    write_atomic(path, json.dumps(plain_json(data), indent=1, ensure_ascii=False) + "\n")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from creditrl.errors import CreditRLError
+from creditrl.metrics import json_text
 
 __all__ = ["BackendRun", "compare_backends", "difference"]
 
@@ -117,7 +118,7 @@ def main(argv: list[str] | None = None) -> int:
             f"{run.backend:13} success {100 * run.before:.1f} -> {100 * run.after:.1f} %, "
             f"{run.turns:,} turns in {run.seconds:.0f} s, gap to the trainer {run.sampler_gap:.1e}"
         )
-    (given.folder / "backends.json").write_text(json.dumps([asdict(run) for run in runs], indent=1))
+    (given.folder / "backends.json").write_text(json_text([asdict(run) for run in runs]))
     points = difference(runs)
     print(f"They differ by {points:.1f} points on {given.levels} equal levels.")
     return int(points > given.points)

@@ -19,6 +19,7 @@ from creditrl.bench.small import RECIPES, run_command
 from creditrl.envs.record import file_at
 from creditrl.envs.register import known_records
 from creditrl.errors import CreditRLError, DataError
+from creditrl.metrics import json_text
 from creditrl.suites import TaskListing, load_suite
 
 __all__ = [
@@ -202,7 +203,7 @@ def write_baselines(path: Path, rows: Mapping[tuple[str, str], Row]) -> Path:
         "split": SPLIT,
         "rows": [asdict(row) for row in order],
     }
-    write_atomic(path, json.dumps(content, indent=1) + "\n")
+    write_atomic(path, json_text(content))
     return path
 
 

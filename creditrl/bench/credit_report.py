@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -15,7 +14,7 @@ from creditrl.bench.credit import CreditBench, EnvResult
 from creditrl.bench.credit_compare import PARTS, Scored
 from creditrl.bench.markdown import table_lines
 from creditrl.measure import machine
-from creditrl.metrics import plain_json
+from creditrl.metrics import json_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -134,7 +133,7 @@ def credit_json(results: Sequence[EnvResult], bench: CreditBench) -> str:
             for result in results
         },
     }
-    return json.dumps(plain_json(content), indent=2, allow_nan=False) + "\n"
+    return json_text(content)
 
 
 def _columns(result: EnvResult) -> list[str]:

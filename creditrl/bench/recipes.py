@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from creditrl.config import known_recipes
 from creditrl.envs.register import known_records, short_name
 from creditrl.files import write_atomic
+from creditrl.metrics import json_text
 from creditrl.outside_json import read_object_file
 from creditrl.progress import Progress
 from creditrl.trainers.dry_run import dry_run
@@ -49,7 +49,7 @@ def dry_recipes(names: Sequence[str], path: Path, progress: Progress) -> dict[st
             "updates": config.budget.updates,
         }
         found[name] = result
-        write_atomic(path, json.dumps(found, indent=2) + "\n")
+        write_atomic(path, json_text(found))
     return {name: found[name] for name in names}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from dataclasses import asdict, dataclass
@@ -10,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from creditrl.cli.options import new_file, require_least, require_training, show_page
-from creditrl.console import console, next_step, table
+from creditrl.console import console, next_step, table, wrote
 from creditrl.flags import override
-from creditrl.results import read_format
+from creditrl.results import read_format, write_results
 
 __all__ = ["bench_exact"]
 
@@ -98,6 +97,8 @@ def bench_exact(argv: list[str]) -> int:
         "published": [asdict(row) for row in published],
         "rows": rows,
     }
-    show_page(json.dumps(data, indent=1) + "\n", path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_results(path, data)
+    wrote(path)
     next_step(shlex.join(["creditrl", "bench", "exact", "--page", str(path)]))
     return 0

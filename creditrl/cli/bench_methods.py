@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from creditrl.cli.sweep import cores
 from creditrl.console import console, next_step, wrote
 from creditrl.files import write_atomic
 from creditrl.flags import override
-from creditrl.metrics import plain_json
+from creditrl.metrics import json_text, plain_json
 from creditrl.results import read_format
 from creditrl.runs import find_versions
 
@@ -152,7 +151,7 @@ def _write(bench: Any, command: str, show: bool = False) -> list[str]:
     found = {**summarise(bench), "command": command, "versions": find_versions()}
     data = plain_json(found)
     path = bench.folder / "methods.json"
-    write_atomic(path, json.dumps(data, indent=1) + "\n")
+    write_atomic(path, json_text(data))
     paths = write_page([data], bench.folder / "methods.md")
     if show:
         out = console()

@@ -124,5 +124,5 @@ def bench_train(argv: Sequence[str]) -> int:
         if side in missing:
             print(missing[side])
     content = train.report_json(figures, options.rounds)
-    show_json(content, path, "creditrl bench train --json train.json", indent=1)
+    show_json(content, path, "creditrl bench train --json train.json")
     return int(failed)

@@ -6,7 +6,6 @@ import dataclasses
 import gc
 import importlib
 import importlib.util
-import json
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +28,7 @@ from creditrl.errors import (
 )
 from creditrl.files import write_atomic
 from creditrl.flags import override
+from creditrl.metrics import json_text
 from creditrl.plugins import name_environment, named_plugins
 from creditrl.trust import plugins_line
 
@@ -204,7 +204,7 @@ def show_page(page: str, out: Path | None) -> None:
     wrote(out)
 
 
-def show_json(content: Any, path: Path | None, otherwise: str, indent: int = 2) -> None:
+def show_json(content: Any, path: Path | None, otherwise: str) -> None:
     """Write results to a file, and name the next command: the one that shows them.
 
     Without a file it is ``otherwise``, which names one.
@@ -212,7 +212,7 @@ def show_json(content: Any, path: Path | None, otherwise: str, indent: int = 2) 
     if path is None:
         next_step(otherwise)
         return
-    show_page(json.dumps(content, indent=indent) + "\n", path)
+    show_page(json_text(content), path)
     next_step(f"python -m json.tool {shlex.quote(str(path))}")
 
 

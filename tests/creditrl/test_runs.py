@@ -22,7 +22,7 @@ from creditrl.errors import (
     RunFolderError,
     UnknownNameError,
 )
-from creditrl.metrics import SINKS, MetricsFile, MetricSinks, scalars
+from creditrl.metrics import SINKS, MetricsFile, MetricSinks, json_text, scalars
 from creditrl.results import results_schema
 from creditrl.runs import RunFolder, default_run_path, find_versions
 
@@ -258,6 +258,19 @@ def test_a_sink_that_fails_does_not_end_the_run(monkeypatch, tmp_path):
         sinks.log({"a": 1})
     sinks.log({"a": 1})
     sinks.close()
+
+
+def test_files_of_results_have_a_line_for_what_fits_in_one():
+    values = {
+        "named": {"a": [1, math.nan]},
+        "curve": [0.125] * 99,
+        "runs": [{"words": "x" * 90}] * 2,
+    }
+    text = json_text(values)
+    run = f' {{"words": "{"x" * 90}"}}'
+    curve = f' "curve": {json.dumps(values["curve"])},'
+    inner = [' "named": {"a": [1, null]},', curve, ' "runs": [', f" {run},", f" {run}", " ]"]
+    assert text.splitlines() == ["{", *inner, "}"] and text.endswith("}\n")
 
 
 def test_unknown_and_missing_sinks_say_what_to_do(monkeypatch, tmp_path):
