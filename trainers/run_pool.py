@@ -26,7 +26,7 @@ from creditrl.plugins import named_flags
 from creditrl.runs import RunFolder
 from creditrl.trainers.config import TrainConfig, resolve
 
-__all__ = ["PlannedRun", "is_finished", "run_pool"]
+__all__ = ["PlannedRun", "check_same", "is_finished", "run_pool", "settings_hash"]
 
 _POLL = 0.2
 """Seconds between checks of the running ones."""
@@ -77,7 +77,7 @@ def run_pool(
     if workers < 1:
         raise ConfigError(f"workers is {workers}: expected at least 1.")
     for run in runs:
-        _check_same(run, folder / run.name)
+        check_same(run, folder / run.name)
     folder.mkdir(parents=True, exist_ok=True)
     with Lock(folder / ".lock", f"the folder of runs {folder}"):
         waiting = [run for run in runs if not is_finished(folder / run.name)]
@@ -189,8 +189,13 @@ def _work_off(
     return failed
 
 
-def _check_same(run: PlannedRun, path: Path) -> None:
-    """Raise if the run is invalid, or if its folder has other settings."""
+def check_same(run: PlannedRun, path: Path) -> None:
+    """Check that a run's folder, if it exists, is of that run.
+
+    Raises:
+        UnknownNameError, ConfigError: the run's configuration is invalid.
+        RunFolderError: the folder is of a run with other settings, or no run's.
+    """
     config = run.config()
     if not (path / "config.toml").is_file():
         if path.exists():
@@ -198,14 +203,15 @@ def _check_same(run: PlannedRun, path: Path) -> None:
         return
     toml = path / "config.toml"
     there = resolve(read_toml(toml), (), str(toml), "creditrl train")
-    if _identity(there) != _identity(config):
+    if settings_hash(there) != settings_hash(config):
         raise RunFolderError(
             f"{path} is a run with other settings than are asked for now. Choose another --folder, "
             "or remove that run to do it again."
         )
 
 
-def _identity(config: TrainConfig) -> str:
+def settings_hash(config: TrainConfig) -> str:
+    """Return a hash of what decides a run's results: not its folder, nor its number of threads."""
     run = replace(config.run, folder=None, resume=False, threads=0, plugins=())
     return config_hash(replace(config, run=run))
 

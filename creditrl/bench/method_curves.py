@@ -18,53 +18,67 @@ __all__ = ["Axis", "Curves", "Ratio", "curves_of", "first_reach", "ratio_to_reac
 
 Axis = Literal["turns", "cpu_seconds"]
 RATIO_DRAWS = 4000
+_EQUAL = 0.95
+"""From this part of the baseline's cost on, a budget counts as equal to it: runs of equally many
+turns differ by less than an update."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
     """Measurements of a method's runs during training, at equal shares of training."""
 
-    turns_G: FloatArray
-    """Environment turns at each place, mean over the runs."""
-    cpu_seconds_G: FloatArray
-    """Processor time of exploration and updates, mean over the runs."""
+    turns_GS: FloatArray
+    """Environment turns at each place, by run."""
+    cpu_seconds_GS: FloatArray
+    """Processor time of exploration and updates."""
     y_GSK: FloatArray
     """By place, run and task; linear between evaluations. The last place is the last evaluation."""
+
+    def cost_GS(self, axis: Axis) -> FloatArray:
+        """Return ``turns_GS`` or ``cpu_seconds_GS``."""
+        return self.turns_GS if axis == "turns" else self.cpu_seconds_GS
 
     @property
     def area_KS(self) -> FloatArray:
         """The mean over the whole training: the area under the curve."""
         steps_GSK = (self.y_GSK[1:] + self.y_GSK[:-1]) / 2
         area_SK: FloatArray = steps_GSK.mean(axis=0)
-        return area_SK.T.astype(np.float32)
+        return area_SK.T
 
     @property
     def end_KS(self) -> FloatArray:
         """The last evaluation."""
         end_SK: FloatArray = self.y_GSK[-1]
-        return end_SK.T.astype(np.float32)
+        return end_SK.T
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
     """A method's cost of reaching the baseline's last value, relative to the baseline's cost.
 
-    Draws in which the method does not reach it within its budget are censored: their ratio is only
-    known to be above ``limit``. An end of the interval among them is None.
+    Where the method does not reach it within its budget the ratio is censored: it is only known to
+    be above the whole budget's. Every draw of the interval has a limit of its own, as it has its
+    own cost of the baseline.
     """
 
     value: float | None
     """None: censored, so above ``limit``."""
     low: float | None
+    """None: above ``low_limit``."""
     high: float | None
+    """None: above ``high_limit``."""
     limit: float
     """The method's whole budget relative to the baseline's cost."""
+    low_limit: float | None
+    """Lower end of what the draws are at least; None if there is no interval."""
+    high_limit: float | None
     censored: float
     """Share of censored draws."""
     undefined: float
     """Share of the draws in which the baseline does not end above its start."""
     p: float
-    """Two-sided p-value of a ratio of 1; NaN if there is no interval."""
+    """Two-sided p-value of a ratio of 1; NaN if there is no interval. A draw that is censored below
+    1 can lie on either side."""
 
 
 def curves_of(runs: Sequence[FinishedRun], measure: str, points: int) -> Curves:
@@ -78,7 +92,7 @@ def curves_of(runs: Sequence[FinishedRun], measure: str, points: int) -> Curves:
     share_G = np.linspace(0.0, 1.0, points + 1)
     found = [_at(run, measure, share_G) for run in runs]
     turns, cpu_seconds, values = zip(*found, strict=True)
-    return Curves(np.mean(turns, axis=0), np.mean(cpu_seconds, axis=0), np.stack(values, axis=1))
+    return Curves(np.stack(turns, 1), np.stack(cpu_seconds, 1), np.stack(values, 1))
 
 
 def _at(
@@ -107,10 +121,10 @@ def _at(
     return np.interp(share_G, share_P, turns_P), np.interp(share_G, share_P, cpu_P), y_GK
 
 
-def first_reach(x_G: FloatArray, y_DG: FloatArray, target_D: FloatArray) -> FloatArray:
+def first_reach(x_DG: FloatArray, y_DG: FloatArray, target_D: FloatArray) -> FloatArray:
     """Return where each curve first reaches its target, inf if it does not.
 
-    The curves are linear between the ascending places ``x_G``.
+    The curves are linear between their ascending places ``x_DG``.
     """
     reached_DG = y_DG >= target_D[:, None] - 1e-9
     first_D = reached_DG.argmax(axis=1)
@@ -119,7 +133,8 @@ def first_reach(x_G: FloatArray, y_DG: FloatArray, target_D: FloatArray) -> Floa
     low_D, high_D = y_DG[rows, before_D], y_DG[rows, first_D]
     rise_D = high_D - low_D
     share_D = np.where(rise_D > 0, (target_D - low_D) / np.where(rise_D > 0, rise_D, 1.0), 0.0)
-    x_D = x_G[before_D] + np.clip(share_D, 0.0, 1.0) * (x_G[first_D] - x_G[before_D])
+    x_D, next_D = x_DG[rows, before_D], x_DG[rows, first_D]
+    x_D = x_D + np.clip(share_D, 0.0, 1.0) * (next_D - x_D)
     return np.where(reached_DG.any(axis=1), x_D, np.inf)
 
 
@@ -131,7 +146,7 @@ def ratio_to_reach(
     From the runs' mean curve: the first place at which it is as high as the baseline's final mean,
     over the first place at which the baseline's own mean curve is. The interval comes from
     bootstrap samples over tasks and seeds (percentiles), the same samples for both, and everything
-    is recomputed in each, including the target.
+    is recomputed in each, including target and costs.
 
     Raises:
         DataError: the two do not have equal numbers of seeds and tasks.
@@ -143,28 +158,35 @@ def ratio_to_reach(
         )
     _, seeds, tasks = method.y_GSK.shape
     even = np.full((1, tasks), 1 / tasks), np.full((1, seeds), 1 / seeds)
-    value_D, need_D = _ratios(method, baseline, axis, *even)
-    ratio_D = np.concatenate(
-        [
-            _ratios(method, baseline, axis, task_DK, seed_DS)[0]
-            for task_DK, seed_DS in bootstrap_weights(tasks, seeds, draws, seed=0)
-        ]
-    )
-    known_D = np.sort(ratio_D[~np.isnan(ratio_D)])
-    undefined = 1 - len(known_D) / draws
+    (value,), (limit,) = _ratios(method, baseline, axis, *even)
+    blocks = [
+        _ratios(method, baseline, axis, task_DK, seed_DS)
+        for task_DK, seed_DS in bootstrap_weights(tasks, seeds, draws, seed=0)
+    ]
+    ratio_D, limit_D = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    defined_D = ~np.isnan(ratio_D)
+    ratio_D, limit_D = ratio_D[defined_D], limit_D[defined_D]
+    censored_D = np.isinf(ratio_D)
+    undefined = 1 - len(ratio_D) / draws
     tail = (1 - CONFIDENCE) / 2
-    low, high, p = None, None, math.nan
-    if undefined <= tail and not np.isnan(value_D[0]) and seeds > 1:
+    low = high = low_limit = high_limit = None
+    p = math.nan
+    if undefined <= tail and not np.isnan(value) and seeds > 1:
         # Order statistics, not means of two draws, because one of them can be censored.
-        low, high = (_finite(known_D[_rank(q, len(known_D))]) for q in (tail, 1 - tail))
-        p = bootstrap_p(known_D, 1.0)
-    end = float(getattr(method, f"{axis}_G")[-1])
+        ranks = [_rank(q, len(ratio_D)) for q in (tail, 1 - tail)]
+        low, high = (_finite(ratio) for ratio in np.sort(ratio_D)[ranks])
+        least_D = np.sort(np.where(censored_D, limit_D, ratio_D))
+        low_limit, high_limit = (float(least) for least in least_D[ranks])
+        low = None if low is None else low_limit
+        p = bootstrap_p(np.where(censored_D & (limit_D < _EQUAL), 1.0, ratio_D), 1.0)
     return Ratio(
-        value=_finite(value_D[0]),
+        value=_finite(value),
         low=low,
         high=high,
-        limit=math.nan if np.isnan(value_D[0]) else end / float(need_D[0]),
-        censored=float(np.isinf(known_D).mean()) if len(known_D) else math.nan,
+        limit=float(limit),
+        low_limit=low_limit,
+        high_limit=high_limit,
+        censored=float(censored_D.mean()) if len(ratio_D) else math.nan,
         undefined=undefined,
         p=p,
     )
@@ -173,16 +195,21 @@ def ratio_to_reach(
 def _ratios(
     method: Curves, baseline: Curves, axis: Axis, task_DK: FloatArray, seed_DS: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return every draw's ratio, NaN if the baseline did not rise, and the baseline's cost."""
+    """Return every draw's ratio, inf if it is censored, and its limit.
+
+    Both are NaN if the baseline did not rise.
+    """
     mine_DG, base_DG = (
         np.einsum("gsk,dk,ds->dg", curves.y_GSK, task_DK, seed_DS, optimize=True)
         for curves in (method, baseline)
     )
+    cost_DG, base_cost_DG = (seed_DS @ curves.cost_GS(axis).T for curves in (method, baseline))
     target_D = base_DG[:, -1]
-    need_D = first_reach(getattr(baseline, f"{axis}_G"), base_DG, target_D)
-    reach_D = first_reach(getattr(method, f"{axis}_G"), mine_DG, target_D)
+    need_D = first_reach(base_cost_DG, base_DG, target_D)
+    reach_D = first_reach(cost_DG, mine_DG, target_D)
     rose_D = (target_D > base_DG[:, 0]) & (need_D > 0)
-    return np.where(rose_D, reach_D / np.where(rose_D, need_D, 1.0), np.nan), need_D
+    need_D = np.where(rose_D, need_D, np.nan)
+    return reach_D / need_D, cost_DG[:, -1] / need_D
 
 
 def _rank(share: float, n: int) -> int:

@@ -66,11 +66,11 @@ _INTRODUCTION = (
     "environment turns, including exploration before training. Best settings come from the same "
     "number of trials for every method, on tasks and a seed that no test uses. The headline is the "
     "number of turns that a method needs to reach GRPO's final value, divided by GRPO's (below 1: "
-    "fewer). Where a method does not reach it, the ratio is only known to exceed its budget: it is "
-    "marked with > and enters the intervals as such. Gain is a method's end minus its own start. "
-    "Intervals are 95 %, by paired bootstrap over tasks and seeds; with few seeds they are "
-    "somewhat narrow, so the difference also has Student's interval over the seeds. p has Holm's "
-    "correction over the methods of a table."
+    "fewer). Where a method does not reach it, the ratio is only known to be above that of its "
+    "whole budget: it is marked with >, as are ends of intervals that lie among such draws. Gain "
+    "is a method's end minus its own start. Intervals are 95 %, by paired bootstrap over tasks and "
+    "seeds; with few seeds they are somewhat narrow, so the difference also has Student's interval "
+    "over the seeds. p has Holm's correction over the methods of a table."
 )
 
 
@@ -124,10 +124,10 @@ def _setup(data: Mapping[str, Any]) -> str:
         outside = sum(not 0.1 <= start <= 0.35 for start in starts)
         if outside:
             begun += f" {outside} of {len(starts)} are outside 10 to 35 %."
+    tuning = f" and of {plan['splits']['tuning']} for tuning" if data["trials"] else ""
     return (
         f"{plan['turns']:,} environment turns a run, {len(plan['seeds'])} seeds, {plan['levels']} "
-        f"tasks of {plan['splits']['test']} for testing and of {plan['splits']['tuning']} for "
-        f"tuning, temperature 1.{begun}"
+        f"tasks of {plan['splits']['test']} for testing{tuning}, temperature 1.{begun}"
     )
 
 
@@ -174,7 +174,7 @@ def _results(rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 _p(row["holm"]["turns_ratio"]),
                 _ratio(row["cpu_ratio"]),
                 _p(row["holm"]["cpu_ratio"]),
-                f"{row['reached']}/{len(row['seeds'])}" if row["difference"] else "",
+                f"{row['reached']}/{row['compared']}" if row["difference"] else "",
                 f"{row['below_start']}/{len(row['seeds'])}",
             )
             for row in ratios
@@ -312,13 +312,17 @@ def _pictures(data: Mapping[str, Any], path: Path, label: str) -> dict[str, Path
     return paths
 
 
+_DOT = ("value", "low", "high", "limit", "low_limit", "high_limit")
+
+
 def _dots(data: Mapping[str, Any], kind: str) -> list[RatioDot]:
     """Return the methods' success ratios at the shown setting."""
     rows = _rows(data, _shown(data), data["plan"]["tasks"]["measures"][0])
+    found = ((row["method"], row[kind]) for row in rows if row[kind] is not None)
     return [
-        RatioDot(row["method"], ratio["value"], ratio["low"], ratio["high"], ratio["limit"])
-        for row in rows
-        if (ratio := row[kind]) is not None and ratio["limit"] is not None
+        RatioDot(method, **{name: ratio[name] for name in _DOT})
+        for method, ratio in found
+        if ratio["limit"] is not None
     ]
 
 
@@ -355,11 +359,12 @@ def _ratio(ratio: Mapping[str, Any] | None) -> str:
         return ""
     if ratio["limit"] is None:
         return "GRPO did not rise"
-    above = f"> {ratio['limit']:.2f}"
-    shown = above if ratio["value"] is None else f"{ratio['value']:.2f}"
+    shown = _end(ratio["value"], ratio["limit"])
     if ratio["p"] is None:
         return shown
-    # GRPO's own turns differ between draws, so an end that was reached can lie above the limit.
-    low = above if (ratio["low"] or math.inf) > ratio["limit"] else f"{ratio['low']:.2f}"
-    high = above if ratio["high"] is None else f"{ratio['high']:.2f}"
+    low, high = (_end(ratio[end], ratio[f"{end}_limit"]) for end in ("low", "high"))
     return f"{shown} [{low}, {high}]"
+
+
+def _end(value: float | None, limit: float) -> str:
+    return f"> {limit:.2f}" if value is None else f"{value:.2f}"

@@ -47,7 +47,7 @@ ABLATIONS: Mapping[str, Ablation] = {
     "grpo": Ablation(
         "invalid-penalty",
         ("--method.invalid-penalty=0.1",),
-        "0.1 off the advantage of turns whose action was not executed",
+        "0.1 off the advantage of turns whose action was not executed, whatever the best takes off",
     ),
     # Without its step groups it would be GRPO here, which is measured anyway.
     "gigpo": Ablation(

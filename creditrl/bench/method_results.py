@@ -28,7 +28,7 @@ from creditrl.trainers.methods.base import method_info
 
 __all__ = ["FORMAT", "MethodResult", "check_starts", "compare", "summarise"]
 
-FORMAT = "creditrl bench methods 2"
+FORMAT = "creditrl bench methods 3"
 """Value of ``format`` in the JSON."""
 _PLACES = 40
 """Intervals between the places of a curve."""
@@ -66,7 +66,9 @@ class MethodResult:
     cpu_ratio: Ratio | None
     """The same in processor time of exploration and updates."""
     reached: int
-    """Number of runs whose own curve reaches the baseline's final mean."""
+    """Number of ``compared`` runs whose own curve reaches the baseline's final mean."""
+    compared: int
+    """Number of runs whose seed the baseline has too."""
     below_start: int
     """Number of runs that end below their start."""
     by_seed: tuple[float, ...]
@@ -112,7 +114,7 @@ def compare(
         area_p = bootstrap_p(bootstrap_means(area_KS))
         over_seeds = mean_interval(gap_KS.mean(axis=0).tolist(), bounds=(-1.0, 1.0))
         cpu_ratio = ratio_to_reach(here, there, "cpu_seconds")
-        if here.turns_G[-1] > 0:
+        if here.turns_GS[-1].any():
             turns_ratio = ratio_to_reach(here, there, "turns")
         target = float(there.end_KS.mean())
         reached = int((here.y_GSK.mean(axis=2).max(axis=0) >= target).sum())
@@ -134,6 +136,7 @@ def compare(
         turns_ratio=turns_ratio,
         cpu_ratio=cpu_ratio,
         reached=reached,
+        compared=len(both),
         below_start=int((end_S < start_S - 1e-9).sum()),
         by_seed=tuple(float(value) for value in end_S),
         spread=float(np.std(end_S, ddof=1)) if len(end_S) > 1 else math.nan,
@@ -165,13 +168,18 @@ def check_starts(runs: Sequence[Mapping[int, FinishedRun]]) -> dict[int, str]:
 def summarise(bench: Bench) -> dict[str, Any]:
     """Return all results so far, and what is missing, as plain data.
 
+    A run in whose evaluations an episode failed is left out and counts as missing.
+
     Raises:
-        DataError: runs of one seed did not start equally, or an evaluation failed.
+        DataError: runs of one seed did not start equally.
+        RunFolderError: a run has other settings than the plan.
     """
     plan, methods = bench.plan, bench.methods
-    by_setting = {kind: _finished(bench, kind, methods) for kind in plan.settings}
-    ablated = _finished(bench, "ablation", bench.ablated)
-    starts = check_starts([runs for found in by_setting.values() for runs in found.values()])
+    damaged: dict[str, str] = {}
+    by_setting = {kind: _finished(bench, kind, methods, damaged) for kind in bench.settings}
+    ablated = _finished(bench, "ablation", bench.ablated, damaged)
+    groups = [*by_setting.values(), ablated]
+    starts = check_starts([runs for found in groups for runs in found.values()])
     results, curves = [], {}
     for measure in plan.tasks.measures:
         for kind, by_method in by_setting.items():
@@ -197,21 +205,34 @@ def summarise(bench: Bench) -> dict[str, Any]:
         "chosen": {m: dict(bench.chosen(m)) for m in methods if bench.trials(m)},
         "results": results,
         "curves": curves,
-        "disagreements": _disagreements([*by_setting.values(), ablated]),
-        "missing": bench.missing(),
-        "failed": bench.failed,
+        "disagreements": _disagreements(groups),
+        "missing": [*bench.missing(), *damaged],
+        "failed": {**bench.failed, **damaged},
         "unsuited": bench.unsuited,
     }
 
 
-def _finished(bench: Bench, kind: str, methods: Sequence[str]) -> dict[str, dict[int, FinishedRun]]:
-    """Return the finished test runs by method and seed; methods without any are left out."""
+def _finished(
+    bench: Bench, kind: str, methods: Sequence[str], damaged: dict[str, str]
+) -> dict[str, dict[int, FinishedRun]]:
+    """Return the finished test runs by method and seed; methods without any are left out.
+
+    Runs that cannot be used are added to ``damaged``, with the reason.
+    """
     found: dict[str, dict[int, FinishedRun]] = {}
     for method in methods:
         for seed in bench.plan.seeds:
-            run = bench.finished(bench.test_run(method, kind, seed))
-            if run is not None:
-                found.setdefault(method, {})[seed] = run
+            planned = bench.test_run(method, kind, seed)
+            run = bench.finished(planned)
+            if run is None:
+                continue
+            try:
+                for measure in bench.plan.tasks.measures:
+                    curves_of([run], measure, 1)
+            except DataError as error:
+                damaged[planned.name] = f"{error} Remove its folder to do it again."
+                continue
+            found.setdefault(method, {})[seed] = run
     return found
 
 
@@ -245,8 +266,8 @@ def _adjusted(results: Sequence[MethodResult]) -> list[dict[str, Any]]:
 
 def _plain_curves(curves: Curves) -> dict[str, Any]:
     return {
-        "turns": curves.turns_G.round(1).tolist(),
-        "cpu_seconds": curves.cpu_seconds_G.round(2).tolist(),
+        "turns": curves.turns_GS.mean(axis=1).round(1).tolist(),
+        "cpu_seconds": curves.cpu_seconds_GS.mean(axis=1).round(2).tolist(),
         "by_seed": curves.y_GSK.mean(axis=2).T.round(5).tolist(),
     }
 
@@ -274,7 +295,9 @@ def _clone(bench: Bench, seed: int) -> dict[str, Any]:
     found: dict[str, Any] = {"seed": seed}
     if run is not None:
         last = run.validations[-1]
-        found |= {m: float(last.of(m).mean()) for m in bench.plan.tasks.measures}
+        values = {m: float(last.of(m).mean()) for m in bench.plan.tasks.measures}
+        # Without a value an episode failed with an error.
+        found |= {m: value for m, value in values.items() if not math.isnan(value)}
         found["cpu_seconds"] = run.cpu_seconds
     return found
 

@@ -89,6 +89,8 @@ def recipe_of(tasks: MethodTasks, method: str) -> dict[str, Any]:
 
 def own_optimiser(method: str) -> dict[str, Any]:
     """Return what a method's small recipe sets otherwise than the shared setting, by field."""
-    own = read_recipe(f"{method}_small")["optim"]
-    changed = (name for name, shared in _OPTIM.items() if own.get(name, shared) != shared)
-    return {f"optim.{name}": own[name] for name in changed}
+    from creditrl.trainers.start import read_request
+
+    own = read_request(f"@{method}_small", []).optim
+    found = {name: getattr(own, name) for name in _OPTIM}
+    return {f"optim.{name}": value for name, value in found.items() if value != _OPTIM[name]}

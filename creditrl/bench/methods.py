@@ -25,7 +25,13 @@ from creditrl.errors import ConfigError, DataError
 from creditrl.metrics import plain_json
 from creditrl.trainers.after.finished import FinishedRun
 from creditrl.trainers.methods.base import method_info
-from creditrl.trainers.run_pool import PlannedRun, is_finished, run_pool
+from creditrl.trainers.run_pool import (
+    PlannedRun,
+    check_same,
+    is_finished,
+    run_pool,
+    settings_hash,
+)
 
 if TYPE_CHECKING:
     from creditrl.trainers.config import TrainConfig
@@ -128,14 +134,23 @@ class Bench:
 
     def test(self) -> None:
         """Train every method at each of the plan's settings, seed by seed."""
-        self._run(self._tests([s for s in self.plan.seeds if self.start(s) is not None]))
+        seeds = [seed for seed in self.plan.seeds if self.start(seed) is not None]
+        self._run(self._tests(seeds, self.settings))
 
     @property
     def ablated(self) -> tuple[str, ...]:
-        """The methods whose ablation is tested, at their best."""
-        if "best" not in self.plan.settings:
+        """The methods whose ablation is tested, at their best, unless it changes nothing there."""
+        if "best" not in self.settings:
             return ()
-        return tuple(m for m in self.methods if m in self.plan.ablations and m in ABLATIONS)
+        named = (m for m in self.methods if m in self.plan.ablations and m in ABLATIONS)
+        return tuple(method for method in named if self._is_changed(method))
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The plan's settings that can be tested: the best only if the tuning could be done."""
+        if self._tuning_seeds() and self.start(self.plan.tuning_seed) is None:
+            return tuple(setting for setting in self.plan.settings if setting != "best")
+        return self.plan.settings
 
     # -- what was found ---------------------------------------------------------------------------
 
@@ -168,9 +183,16 @@ class Bench:
         return self._test(method, f"best+{ablation.name}", values, seed, ablation.flags)
 
     def finished(self, run: PlannedRun) -> FinishedRun | None:
-        """Return a finished run."""
+        """Return a finished run.
+
+        Raises:
+            RunFolderError: the folder has a run of that name with other settings.
+        """
         path = self.folder / run.name
-        return FinishedRun.read(path) if is_finished(path) else None
+        if not is_finished(path):
+            return None
+        check_same(run, path)
+        return FinishedRun.read(path)
 
     def missing(self) -> list[str]:
         """Return the names of the runs that are planned and not finished.
@@ -180,7 +202,7 @@ class Bench:
         runs = [self._clone(seed) for seed in (*self.plan.seeds, *self._tuning_seeds())]
         for method in self.methods:
             runs += [run for r in range(len(RUNGS)) for run in self._untried(method, r)]
-        runs += self._tests(self.plan.seeds)
+        runs += self._tests(self.plan.seeds, self.plan.settings)
         return [run.name for run in runs if not is_finished(self.folder / run.name)]
 
     def start(self, seed: int) -> FinishedRun | None:
@@ -192,7 +214,7 @@ class Bench:
     def _run(self, runs: Sequence[PlannedRun]) -> None:
         self.failed |= run_pool(runs, self.folder, workers=self.workers, show=self.show)
 
-    def _tests(self, seeds: Sequence[int]) -> list[PlannedRun]:
+    def _tests(self, seeds: Sequence[int], settings: Sequence[str]) -> list[PlannedRun]:
         """Return every run of the test, seed by seed, so that an interrupted one has whole seeds.
 
         Seeds without a clone have no run.
@@ -200,10 +222,18 @@ class Bench:
         runs = []
         for seed in seeds:
             for method in self.methods:
-                runs += [self.test_run(method, kind, seed) for kind in self.plan.settings]
+                runs += [self.test_run(method, kind, seed) for kind in settings]
         for seed in seeds[: self.plan.ablation_seeds]:
             runs += [self.test_run(method, "ablation", seed) for method in self.ablated]
         return list({run.name: run for run in runs}.values())
+
+    def _is_changed(self, method: str) -> bool:
+        best, seed = self.chosen(method), self.plan.seeds[0]
+        whole, ablated = (
+            self._test(method, "best", best, seed, flags, start="small").config()
+            for flags in ((), ABLATIONS[method].flags)
+        )
+        return settings_hash(whole) != settings_hash(ablated)
 
     def _rung(self, method: str, rung: int) -> list[tuple[PlannedRun, int]]:
         """Return the runs of a rung with the numbers of their trials."""
@@ -226,8 +256,20 @@ class Bench:
         """
         plan = tuned["plan"]
         mine = plain_json({**asdict(self.plan), "rungs": RUNGS})
-        mine["tasks"], found = mine["tasks"]["name"], {**plan, "tasks": plan["tasks"]["name"]}
-        names = ("tasks", "turns", "trials", "tuning_seed", "levels", "points", "flags", "rungs")
+        for settings in (mine, found := {**plan}):
+            tasks = settings["tasks"]
+            settings["tasks"], settings["measures"] = tasks["name"], tasks["measures"]
+        names = (
+            "tasks",
+            "measures",
+            "turns",
+            "trials",
+            "tuning_seed",
+            "levels",
+            "points",
+            "flags",
+            "rungs",
+        )
         for name in names:
             if (other := _difference(name, found[name], mine[name])) is not None:
                 raise ConfigError(f"--tuned is of another bench: {other}.")

@@ -11,6 +11,7 @@ from typing import Any
 from creditrl.cli.options import require_least, require_training
 from creditrl.cli.sweep import cores
 from creditrl.console import console, next_step, wrote
+from creditrl.errors import ConfigError
 from creditrl.files import write_atomic
 from creditrl.flags import override
 from creditrl.metrics import json_text, plain_json
@@ -87,7 +88,7 @@ def bench_methods(argv: Sequence[str]) -> int:
     from creditrl.bench.method_tasks import task_set
 
     task_sets = [task_set(name) for name in options.tasks]
-    tuned = {found["plan"]["tasks"]["name"]: found for found in _read(options.tuned)}
+    tuned = _by_task_set(options)
     pages, complete = [], True
     for tasks in task_sets:
         folder = Path(options.folder) / tasks.name
@@ -106,6 +107,25 @@ def _read(names: Sequence[str]) -> list[dict[str, Any]]:
     from creditrl.bench.method_results import FORMAT
 
     return [read_format(name, FORMAT, "creditrl bench methods") for name in names]
+
+
+def _by_task_set(options: BenchMethodsOptions) -> dict[str, dict[str, Any]]:
+    """Read the files of --tuned.
+
+    Raises:
+        ConfigError: two are of one task set, or one is of a set that is not measured.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name, data in zip(options.tuned, _read(options.tuned), strict=True):
+        tasks = data["plan"]["tasks"]["name"]
+        if tasks not in options.tasks:
+            raise ConfigError(
+                f"--tuned {name} is of {tasks}: expected a file of {', '.join(options.tasks)}."
+            )
+        if tasks in found:
+            raise ConfigError(f"--tuned {name} is a second file of {tasks}: expected one.")
+        found[tasks] = data
+    return found
 
 
 def _run(

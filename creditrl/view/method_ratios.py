@@ -18,17 +18,24 @@ _LEAST = 0.02
 
 @dataclass(frozen=True, slots=True)
 class RatioDot:
-    """A ratio and its interval; None is known only to be above ``limit``."""
+    """A ratio and its interval; None is known only to be above its limit."""
 
     name: str
     value: float | None
     low: float | None
     high: float | None
     limit: float
+    low_limit: float | None
+    """None: no interval."""
+    high_limit: float | None
 
-    def place(self, value: float | None) -> float:
-        """Return where a value is drawn."""
-        return max(_LEAST, self.limit if value is None else value)
+    def places(self) -> tuple[float, float, float]:
+        """Return where value, low and high are drawn; without an interval all are at the value."""
+        value = self.limit if self.value is None else self.value
+        low = self.low_limit if self.low is None else self.low
+        high = self.high_limit if self.high is None else self.high
+        low, high = (value if end is None else end for end in (low, high))
+        return max(_LEAST, value), max(_LEAST, low), max(_LEAST, high)
 
 
 def ratio_dots(
@@ -49,16 +56,16 @@ def ratio_dots(
     with blank_figure(size) as (figure, picture):
         for number, (title, dots) in enumerate(panels.items(), start=1):
             axes = figure.add_subplot(lines, columns, number)
-            order = sorted(dots, key=lambda d: (d.value is None, d.place(d.value), d.name))
+            order = sorted(dots, key=lambda d: (d.value is None, d.places()[0], d.name))
             for at, dot in enumerate(order):
-                low, high = dot.place(dot.low), dot.place(dot.high)
+                value, low, high = dot.places()
                 colour = "#0072B2" if dot.value is not None else "#999999"
-                if dot.low is not None or dot.high is not None:
+                if dot.low_limit is not None:
                     axes.plot([low, high], [at, at], color=colour, linewidth=1.8)
                     if dot.high is None:
                         axes.plot([high], [at], marker=">", color=colour, markersize=5)
                 axes.plot(
-                    [dot.place(dot.value)],
+                    [value],
                     [at],
                     marker="o" if dot.value is not None else ">",
                     markerfacecolor=colour if dot.value is not None else "white",
@@ -71,7 +78,7 @@ def ratio_dots(
             axes.set_ylim(len(order) - 0.5, -0.5)
             axes.minorticks_off()
             ticks = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
-            drawn = [dot.place(v) for dot in order for v in (dot.value, dot.low, dot.high)]
+            drawn = [place for dot in order for place in dot.places()]
             left, right = min([0.5, *drawn]) / 1.15, max([2.0, *drawn]) * 1.15
             axes.set_xlim(left, right)
             shown = [tick for tick in ticks if left <= tick <= right]

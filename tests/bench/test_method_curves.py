@@ -15,7 +15,8 @@ def line(*means: float) -> Curves:
     """Return the curve of two seeds on two tasks that are all alike, at turns 0, 10, 20, ..."""
     y_G = np.array(means)
     x_G = 10.0 * np.arange(len(means))
-    return Curves(x_G, 2 * x_G, np.repeat(y_G, 4).reshape(-1, 2, 2))
+    x_GS = np.stack([x_G, x_G], axis=1)
+    return Curves(x_GS, 2 * x_GS, np.repeat(y_G, 4).reshape(-1, 2, 2))
 
 
 def test_curves_are_linear_between_evaluations_and_end_at_the_last_one(finished):
@@ -25,8 +26,8 @@ def test_curves_are_linear_between_evaluations_and_end_at_the_last_one(finished)
         finished([[0, 0], [0, 0], [1, 0]], turns=(0, 60, 120)),
     ]
     curves = curves_of(runs, "success", 4)
-    np.testing.assert_allclose(curves.turns_G, [0, 27.5, 55, 82.5, 110])
-    np.testing.assert_allclose(curves.cpu_seconds_G, [0, 5, 10, 15, 20])
+    np.testing.assert_allclose(curves.turns_GS.T, [[0, 25, 50, 75, 100], [0, 30, 60, 90, 120]])
+    np.testing.assert_allclose(curves.cpu_seconds_GS.T, [[0, 5, 10, 15, 20]] * 2)
     np.testing.assert_allclose(curves.y_GSK[:, 0, 0], [0, 0.5, 1, 1, 1])
     np.testing.assert_allclose(curves.y_GSK[:, 1, 0], [0, 0, 0, 0.5, 1])
     np.testing.assert_allclose(curves.end_KS, [[1, 1], [1, 0]])
@@ -37,7 +38,7 @@ def test_curves_are_linear_between_evaluations_and_end_at_the_last_one(finished)
 
 def test_a_method_that_plays_nothing_has_a_curve_over_time_alone(finished):
     curves = curves_of([finished([[0], [0], [1]], turns=(0, 0, 0))], "success", 2)
-    np.testing.assert_allclose(curves.turns_G, [0, 0, 0])
+    np.testing.assert_allclose(curves.turns_GS, [[0], [0], [0]])
     np.testing.assert_allclose(curves.y_GSK[:, 0, 0], [0, 0, 1])
 
 
@@ -49,7 +50,7 @@ def test_an_evaluation_with_a_failed_episode_is_refused(finished):
 def test_the_first_place_at_a_target_lies_between_evaluations():
     x_G = np.array([0.0, 10.0, 20.0, 30.0])
     y_DG = np.array([[0.2, 0.4, 0.3, 0.8], [0.2, 0.1, 0.1, 0.1], [0.5, 0.1, 0.2, 0.3]])
-    found = first_reach(x_G, y_DG, np.array([0.35, 0.3, 0.4]))
+    found = first_reach(np.stack([x_G] * 3), y_DG, np.array([0.35, 0.3, 0.4]))
     # 0.2 to 0.4 within ten turns: 0.35 after 7.5. The second never is there, the third begins so.
     np.testing.assert_allclose(found, [7.5, np.inf, 0.0])
 
@@ -70,21 +71,51 @@ def test_the_ratio_by_hand():
 def test_a_method_that_never_gets_there_is_above_its_budget_and_nothing_more():
     ratio = ratio_to_reach(line(0.2, 0.3, 0.3, 0.5), line(0.2, 0.4, 0.6, 0.6), "turns", draws=50)
     assert (ratio.value, ratio.low, ratio.high) == (None, None, None)
-    assert ratio.limit == pytest.approx(1.5) and ratio.censored == 1.0
+    assert (ratio.limit, ratio.low_limit, ratio.high_limit) == pytest.approx((1.5, 1.5, 1.5))
+    assert ratio.censored == 1.0
     assert ratio.p == pytest.approx(2 / 51)  # surely slower, though nobody knows by how much
+
+
+def test_a_method_that_stopped_early_may_be_faster_or_slower():
+    # It had a quarter of the baseline's cost: that it was not there by then says nothing about 1.
+    short = line(0.2, 0.4)
+    early = Curves(short.turns_GS / 2, short.cpu_seconds_GS / 2, short.y_GSK)
+    ratio = ratio_to_reach(early, line(0.2, 0.4, 0.6), "turns", draws=50)
+    assert ratio.value is None and ratio.limit == pytest.approx(0.25) and ratio.p == 1.0
+
+
+def test_an_interval_counts_how_costs_vary_between_seeds():
+    grpo = line(0.2, 0.6)
+    varied = Curves(grpo.turns_GS, grpo.cpu_seconds_GS * [0.4, 1.4], grpo.y_GSK)
+    ratio = ratio_to_reach(varied, grpo, "cpu_seconds", draws=200)
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((0.9, 0.4, 1.4))
+    assert ratio.p > 0.4
 
 
 def test_draws_that_are_censored_count_at_the_upper_end():
     # One seed gets there at once, the other never: drawn twice (1/4 of the draws) it is censored.
     y_GSK = np.array([[[0.2], [0.2]], [[1.0], [0.2]], [[1.0], [0.2]]])
-    mixed = Curves(np.array([0.0, 10, 20]), np.array([0.0, 1, 2]), y_GSK)
-    flat = Curves(
-        mixed.turns_G, mixed.cpu_seconds_G, np.repeat([0.2, 0.4, 0.6], 2).reshape(3, 2, 1)
-    )
+    mixed = Curves(line(0, 0, 0).turns_GS, line(0, 0, 0).cpu_seconds_GS, y_GSK)
+    y_GSK = np.repeat([0.2, 0.4, 0.6], 2).reshape(3, 2, 1)
+    flat = Curves(mixed.turns_GS, mixed.cpu_seconds_GS, y_GSK)
     ratio = ratio_to_reach(mixed, flat, "turns", draws=2000)
     assert ratio.value == pytest.approx(0.5)  # at 10 of 20 turns the mean is 0.6
     assert ratio.censored == pytest.approx(0.25, abs=0.04)
     assert ratio.low == pytest.approx(0.25) and ratio.high is None
+    assert ratio.high_limit == pytest.approx(1.0)
+
+
+def test_a_censored_draw_has_a_limit_of_its_own():
+    # The baseline's mean ends at 0.55, which it first has after 17.5 of 30 turns.
+    grpo = np.array([[0.2, 0.2], [0.4, 0.4], [0.6, 0.6], [0.8, 0.3]])[:, :, None]
+    base = Curves(line(0, 0, 0, 0).turns_GS, line(0, 0, 0, 0).cpu_seconds_GS, grpo)
+    y_GSK = np.repeat([0.2, 0.35, 0.4, 0.55], 2).reshape(4, 2, 1)
+    ratio = ratio_to_reach(Curves(base.turns_GS, base.cpu_seconds_GS, y_GSK), base, "turns")
+    assert ratio.value == pytest.approx(30 / 17.5) and ratio.high is None
+    # Drawn twice, its first seed is at 0.8 after 30 turns, so there the ratio is only above 1; the
+    # second seed is at 0.3 after 5 turns, the method after 6.7. The upper end is at least the rest.
+    assert ratio.censored == pytest.approx(0.25, abs=0.03)
+    assert (ratio.low, ratio.high_limit) == pytest.approx((1.0, 30 / 17.5))
 
 
 def test_without_a_gain_of_the_baseline_there_is_no_ratio():

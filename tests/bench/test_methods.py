@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
@@ -19,9 +20,10 @@ from creditrl.bench.method_results import FORMAT, check_starts, compare, summari
 from creditrl.bench.method_tasks import recipe_of, task_set, task_sets
 from creditrl.bench.methods import Bench, survivors
 from creditrl.cli import run
-from creditrl.errors import ConfigError, DataError, UnknownNameError
-from creditrl.metrics import plain_json
+from creditrl.errors import ConfigError, DataError, RunFolderError, UnknownNameError
+from creditrl.metrics import json_text, plain_json
 from creditrl.results import read_format, read_results
+from creditrl.runs import RunFolder
 from creditrl.trainers.after.finished import FinishedRun
 from creditrl.trainers.methods import list_methods
 
@@ -105,6 +107,15 @@ def test_on_graded_tasks_every_method_that_can_learns_from_the_score():
         if learns_from_success(method.config, other):
             able.add(method.name)
     assert able == {"spa", "hisr", "prm4a", "three_spo"}
+
+
+def test_an_ablation_that_changes_nothing_is_not_run(tmp_path, monkeypatch):
+    made = bench(tmp_path, methods=("grpo",), ablations=("grpo",), settings=("best",))
+    for penalty, ablated in ((0.3, ("grpo",)), (0.1, ())):
+        best = {"method.invalid_penalty": penalty}
+        monkeypatch.setattr(Bench, "chosen", lambda self, method, best=best: best)
+        monkeypatch.setattr(Bench, "settings", ("best",))
+        assert made.ablated == ablated
 
 
 @pytest.mark.slow
@@ -224,6 +235,53 @@ def test_what_is_not_done_is_named(tmp_path):
     page = task_page(data, {})
     assert "4 runs are missing: clone-seed0" in page
     assert "**Methods not compared:** agentprm, " in page and " grpo," not in page
+
+
+def test_files_of_trials_are_one_of_each_task_set(tmp_path, capsys):
+    made = bench(tmp_path, methods=("grpo",), trials=1, seeds=(0,))
+    data = plain_json({**summarise(made), "command": "creditrl bench methods"})
+    first, second = (tmp_path / f"{name}.json" for name in ("first", "second"))
+    for path in (first, second):
+        path.write_text(json_text(data))
+    words = ["bench", "methods", "--folder", str(tmp_path / "new"), "--tuned", str(first)]
+    assert run([*words, str(second)]) == 2
+    assert f"{second} is a second file of rooms: expected one." in capsys.readouterr().err
+    assert run([*words, "--tasks", "sotopia"]) == 2
+    assert f"{first} is of rooms: expected a file of sotopia." in capsys.readouterr().err
+
+
+def test_a_failed_tuning_leaves_the_best_setting_untested(tmp_path):
+    made = bench(tmp_path, methods=("grpo",), trials=2, seeds=(0,))
+    assert made.settings == ("shared",) and "grpo-shared-seed0" in made.missing()
+    for number in range(2):
+        put(made, "grpo", number, 0, 0.5)
+    assert made.settings == ("best", "shared")
+
+
+def test_runs_of_another_plan_are_refused(tmp_path, monkeypatch):
+    made = bench(tmp_path, methods=("grpo",), settings=("shared",), seeds=(0,))
+    run = made.test_run("grpo", "shared", 0)
+    (tmp_path / "clone-seed0" / "policy" / "last").mkdir(parents=True)
+    RunFolder.create(tmp_path / run.name, run.config(), "creditrl train")
+    monkeypatch.setattr("creditrl.bench.methods.is_finished", lambda path: path.name == run.name)
+    other = Bench(replace(made.plan, turns=500), tmp_path, 1, print)
+    with pytest.raises(RunFolderError, match="grpo-shared-seed0 is a run with other settings"):
+        summarise(other)
+
+
+def test_a_run_with_a_failed_evaluation_is_left_out_and_named(tmp_path, monkeypatch, finished):
+    made = bench(tmp_path, methods=("grpo",), settings=("shared",), seeds=(0, 1))
+    runs = {
+        "clone-seed0": finished([[math.nan]], turns=(0,)),
+        "grpo-shared-seed0": finished([[0], [math.nan], [1]]),
+        "grpo-shared-seed1": finished([[0], [0], [1]]),
+    }
+    monkeypatch.setattr(Bench, "finished", lambda self, run: runs.get(run.name))
+    found = plain_json(summarise(made))
+    assert [row["seeds"] for row in found["results"]] == [[1]]
+    assert "grpo-shared-seed0" in found["missing"]
+    page = task_page(found, {})
+    assert "Failed: grpo-shared-seed0: " in page and "Remove its folder to do it again." in page
 
 
 # -- results --------------------------------------------------------------------------------------
