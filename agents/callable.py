@@ -236,6 +236,11 @@ def as_agent(found: Any, name: str | None = None, **options: Any) -> Agent:
     Raises:
         ConfigError: ``found`` is not an agent, or options are given to one that answers batches.
     """
+    if isinstance(found, str):
+        raise ConfigError(
+            f"The agent is {found!r}: expected a function of (observation, info) or an agent, such "
+            "as RandomAgent() of creditrl.agents."
+        )
     batched = _batched(found)
     if batched is None:
         if _plays_alone(found):

@@ -197,11 +197,16 @@ class EvalResult:
     def __repr__(self) -> str:
         success, score = self.overall.success, self.overall.score
         where = " ".join(filter(None, (short_name(self.env_id), self.data, self.split)))
+        failed = f"; {self._failures()}" if self.failed else ""
         return (
             f"EvalResult({self.agent} on {where}, {len(self.episodes) - self.failed} episodes: "
             f"success {_value(success, 100, 1)} % [{_interval(success, 100, 1)}], "
-            f"score {_value(score, 1, 3)})"
+            f"score {_value(score, 1, 3)}{failed})"
         )
+
+    def _failures(self) -> str:
+        first = next(e.error for e in self.episodes if e.error)
+        return f"{self.failed} more episodes failed and are not counted, the first: {first}"
 
     def _tables(self) -> list[ShownTable]:
         played = len(self.episodes) - self.failed
@@ -212,10 +217,7 @@ class EvalResult:
                 f"{self.reports['not_played']} tasks were not played."
             )
         elif self.failed:
-            first = next(e.error for e in self.episodes if e.error)
-            notes.append(
-                f"{self.failed} more episodes failed and are not counted, the first: {first}"
-            )
+            notes.append(self._failures())
         if self.gaps:
             notes.append(self.gaps)
         rows = tuple(

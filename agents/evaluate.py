@@ -126,6 +126,8 @@ def evaluate(
         raise ConfigError("Nothing to evaluate: expected at least one episode or task.")
     if retries < 0:
         raise ConfigError(f"retries={retries}: expected 0 or more.")
+    if seed < 0:
+        raise ConfigError(f"seed={seed}: expected 0 or more.")
     if isinstance(form, str):
         get_form(form)  # report an unknown name before anything is made
     own = isinstance(env, str)

@@ -37,6 +37,11 @@ class ExpertAgent:
                 f"{type(self._venv).__name__} has no expert_actions(): expected a vector "
                 "environment of CreditRL, as gym.make_vec builds it."
             )
+        if not self._venv.has_expert:
+            raise ConfigError(
+                f"{self._venv.env_class.env_id} has no expert: its engine does not define "
+                "expert_action()."
+            )
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return the expert's action for each prompt's copy."""

@@ -176,10 +176,12 @@ class Journal:
         before = first["what"]
         for key in {**before, **what}:
             if before.get(key) != what.get(key):
+                was, now = before.get(key), what.get(key)
+                if isinstance(was, list) and isinstance(now, list) and len(was) != len(now):
+                    key, was, now = f"number of {key}", len(was), len(now)
                 raise ConfigError(
-                    f"{self.path} holds an evaluation with {key}={_short(before.get(key))}, this "
-                    f"one has {_short(what.get(key))}: resume with the same, or choose another "
-                    "--out."
+                    f"{self.path} holds an evaluation with {key}={_short(was)}, this one has "
+                    f"{_short(now)}: resume with the same, or choose another --out."
                 )
         for number, row in enumerate(rows[1:], start=2):
             try:

@@ -42,7 +42,7 @@ from creditrl.types import Prompt, Reply, ReplyList
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["TransformersAgent", "load_tokenizer", "quiet_bars", "require_folder"]
+__all__ = ["TransformersAgent", "device_of", "load_tokenizer", "quiet_bars", "require_folder"]
 
 _NEW_TOKENS = 256
 _CPU_BUDGET, _GPU_BUDGET = 32_768, 131_072
@@ -194,13 +194,13 @@ class TransformersAgent:
                 ``recent_images`` are those that a run's policy was trained with, unless given.
 
         Raises:
+            ConfigError: there is no such device here.
             DataError: the folder does not hold a model.
             MissingExtraError: torch, transformers or (with an adapter) peft is not installed.
         """
         for module in ("torch", "transformers") + (("peft",) if adapter else ()):
             require_extra(module, "train")
-        import torch
-
+        device = device_of(device)
         options.setdefault("name", f"transformers:{model}")
         model, options = loadable(model, adapter, options)
         try:
@@ -220,8 +220,6 @@ class TransformersAgent:
                 "Expected a folder with config.json, tokenizer and weights, or the name of a model "
                 "that can be downloaded."
             ) from error
-        if device is None:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
         loaded.eval()
         return cls(loaded, tokenizer, device=device, **options)
 
@@ -947,6 +945,30 @@ def load_tokenizer(path_or_name: str) -> Any:
     if declared in ("PreTrainedTokenizerFast", "TokenizersBackend"):
         return PreTrainedTokenizerFast.from_pretrained(path_or_name)
     return AutoTokenizer.from_pretrained(path_or_name, trust_remote_code=False)
+
+
+def device_of(name: str | None) -> str:
+    """Return the device of that name; None and "auto" are the GPU if there is one.
+
+    Raises:
+        ConfigError: there is no such device here.
+    """
+    import torch
+
+    gpus = torch.cuda.device_count()
+    if name in (None, "auto"):
+        return "cuda" if gpus else "cpu"
+    try:
+        device = torch.device(str(name))
+    except RuntimeError:
+        raise ConfigError(f"The device is {name!r}: expected auto, cpu, cuda or cuda:0.") from None
+    if device.type == "cuda" and (device.index or 0) >= gpus:
+        raise ConfigError(
+            f"The device is {name!r}, and PyTorch {torch.__version__} finds {gpus or 'no'} "
+            f"GPU{'s' * (gpus != 1)} here: expected auto or cpu, or a PyTorch that was built for "
+            "the GPU."
+        )
+    return str(name)
 
 
 def require_folder(model: str | None) -> None:

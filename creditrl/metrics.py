@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from creditrl.disk import writing
-from creditrl.errors import DataError, MissingExtraError, UnknownNameError, did_you_mean
+from creditrl.errors import (
+    ConfigError,
+    CreditRLError,
+    DataError,
+    MissingExtraError,
+    UnknownNameError,
+    did_you_mean,
+)
 from creditrl.files import write_atomic
 from creditrl.outside_json import LARGEST_IN_FILE, MOST_FILE, read_json
 
@@ -214,6 +221,18 @@ def check_sinks(names: Iterable[str]) -> None:
             )
 
 
+def _started(name: str, folder: Path, config: Row) -> MetricSink:
+    try:
+        return SINKS[name](folder, config)
+    except CreditRLError:
+        raise
+    except Exception as error:  # e.g. nobody is logged in
+        raise ConfigError(
+            f"The metric sink {name!r} cannot start: {error} Mend it, or train with other "
+            "--run.sinks; an existing run goes on with --run.resume."
+        ) from error
+
+
 class MetricSinks:
     """The sinks of a run, as one.
 
@@ -228,6 +247,7 @@ class MetricSinks:
     Raises:
         UnknownNameError: there is no such sink.
         MissingExtraError: a sink's package is not installed; names the pip command.
+        ConfigError: a sink cannot start.
     """
 
     def __init__(
@@ -237,7 +257,7 @@ class MetricSinks:
         check_sinks(wanted)
         self.step = 0
         """Step of the next row; a resumed run sets it to the number of rows logged before."""
-        self._sinks = {name: SINKS[name](Path(folder), config or {}) for name in wanted}
+        self._sinks = {name: _started(name, Path(folder), config or {}) for name in wanted}
 
     def log(self, row: Row) -> None:
         """Pass a row to every working sink, at the next step."""

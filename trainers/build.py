@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from creditrl.agents.prompts import get_form
+from creditrl.agents.transformers import device_of
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import DataError
 from creditrl.runs import RunFolder
@@ -19,7 +20,7 @@ from creditrl.trainers.environments import make_environment
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
 
-__all__ = ["build_policy", "device_of", "load_policy", "weights_hash"]
+__all__ = ["build_policy", "load_policy", "weights_hash"]
 
 
 def build_policy(
@@ -108,10 +109,3 @@ def weights_hash(policy: Policy) -> str:
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def device_of(name: str) -> str:
-    """Return the device that ``policy.device`` names: "auto" is the GPU if there is one."""
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"

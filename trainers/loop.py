@@ -15,7 +15,7 @@ from creditrl.trainers.clock import Clock
 from creditrl.trainers.collect.base import Collected, Collector
 from creditrl.trainers.collect.usable import usable
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig
-from creditrl.trainers.methods.base import Method
+from creditrl.trainers.methods.base import Method, checked_credit
 from creditrl.trainers.models.base import Batch, LearnedModel, scored_by
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.optim import PolicyOptimizer
@@ -224,7 +224,7 @@ class Trainer:
             with part("scoring"):
                 batch = scored_by(model, batch)
         with part("credit"):
-            credit = self.method.credit(batch.turns, batch.tokens)
+            credit = checked_credit(self.method, batch.turns, batch.tokens)
             # Every rank has the same scores, but machines may round differently from there.
             credit = self.policy.ranks.same(replace(credit, config_hash=self.config_hash))
             metrics |= _credit_metrics(credit) | dict(credit.metrics)

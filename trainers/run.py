@@ -13,6 +13,7 @@ import torch
 from creditrl.agents.eval_result import EvalResult
 from creditrl.agents.prompting import Prompting
 from creditrl.agents.prompts import get_form
+from creditrl.agents.transformers import device_of
 from creditrl.config import to_mapping
 from creditrl.metrics import MetricSinks
 from creditrl.progress import Progress
@@ -21,7 +22,7 @@ from creditrl.store import TrajectoryStore
 from creditrl.trainers.after.clone_baseline import CloneComparison
 from creditrl.trainers.after.result import TrainResult, write_result
 from creditrl.trainers.assemble import Assembler
-from creditrl.trainers.build import build_policy, device_of, weights_hash
+from creditrl.trainers.build import build_policy, weights_hash
 from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from creditrl.trainers.clone import Demonstrations, clone_expert
 from creditrl.trainers.config import TrainConfig, training_hash

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from creditrl.config import find_recipe, is_run_config, read_recipe, read_toml
 from creditrl.envs.register import short_name
-from creditrl.errors import ConfigError, require_extra
+from creditrl.errors import ConfigError, RunFolderError, require_extra
 from creditrl.plugins import name_environments, name_plugins, named_flags, named_plugins
 from creditrl.runs import RunFolder, default_run_path
 from creditrl.trainers.after.result import TrainResult
@@ -170,9 +170,11 @@ def run_request(
         RunFolderError: the folder exists, or another process is writing to it.
         ConfigError: settings that do not fit together.
     """
+    from creditrl.agents.transformers import device_of
     from creditrl.trainers.parallel.ranks import ALONE
     from creditrl.trainers.plan.advice import plan_line
 
+    device_of(config.policy.device)  # a wrong one is refused before there is a folder
     folder = _folder(config, command, trust)
     from creditrl.trainers.run import run_training
 
@@ -225,6 +227,21 @@ def _of_run(flags: Sequence[str]) -> tuple[Mapping[str, Any], str]:
     return read_toml(path), str(path)
 
 
+def _require_checkpoint(folder: RunFolder) -> None:
+    """Raise if a run was trained and has no checkpoint to go on from.
+
+    One that ended before its first checkpoint, which precedes the first update, starts again.
+    """
+    from creditrl.trainers.checkpoint import latest_checkpoint
+
+    trained = sum(row.get("phase") == "train" for row in folder.read_metrics())
+    if trained and latest_checkpoint(folder.checkpoints) is None:
+        raise RunFolderError(
+            f"{folder.checkpoints} has no checkpoint to go on from, and the run has had {trained} "
+            "updates. Nothing was changed. Train again in another --run.folder."
+        )
+
+
 def _folder(config: TrainConfig, command: str, trust: bool) -> RunFolder:
     run = config.run
     if run.resume:
@@ -236,6 +253,8 @@ def _folder(config: TrainConfig, command: str, trust: bool) -> RunFolder:
                 f"{run.folder} has links that lead out of it: {', '.join(links)}. Going on writes "
                 "and removes files there; nothing was done. If they are yours, add --trust."
             )
-        return RunFolder.open(run.folder)
+        folder = RunFolder.open(run.folder)
+        _require_checkpoint(folder)
+        return folder
     path = run.folder or default_run_path(run.root, run.name, config.method.name)
     return RunFolder.create(path, config, command)

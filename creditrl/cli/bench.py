@@ -190,6 +190,7 @@ def _conformance(argv: list[str]) -> int:
         return _own_conformance(bench, argv[1:])
     options = override(BenchConformanceOptions(), argv[1:], f"creditrl bench conformance {argv[0]}")
     require_least(options, 1, "games")
+    require_least(options, 0, "seed")
     if options.flavour not in (None, *bench.flavours):
         raise ConfigError(
             f"--flavour {options.flavour} is unknown. Known: {', '.join(bench.flavours)}."

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from creditrl.cli.options import require_training
+from creditrl.cli.options import require_least, require_training
 from creditrl.console import console, next_step, wrote
 from creditrl.files import write_atomic
 from creditrl.flags import override
@@ -48,6 +48,7 @@ class BenchCreditOptions:
 def bench_credit(argv: list[str]) -> int:
     """Measure, print and write; returns the exit code."""
     options = override(BenchCreditOptions(), argv, "creditrl bench credit")
+    require_least(options, 0, "seed")
     require_training()
     import torch
 

@@ -53,6 +53,7 @@ def bench_exact(argv: list[str]) -> int:
         show_page(exact_page(data), Path(options.out))
         return 0
     require_least(options, 2, "groups", "group_size")
+    require_least(options, 0, "seed")
     path = new_file(options.json)
     require_training()
     from creditrl.bench.credit_settings import method_names

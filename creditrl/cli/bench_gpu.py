@@ -48,6 +48,7 @@ def bench_gpu(argv: Sequence[str]) -> int:
     """Measure, show and write; returns the exit code."""
     options = override(BenchGpuOptions(), argv, "creditrl bench gpu")
     require_least(options, 1, "rounds")
+    require_least(options, 0, "seed")
     if not options.minutes > 0:
         raise ConfigError(f"--minutes is {options.minutes:g}: expected more than 0.")
     path, page = new_file(options.json), new_file(options.out, "--out")

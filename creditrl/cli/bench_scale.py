@@ -55,8 +55,9 @@ class BenchScaleOptions:
 def bench_scale(argv: list[str]) -> int:
     """Measure, simulate and show; returns the exit code."""
     options = override(BenchScaleOptions(), argv, "creditrl bench scale")
-    for name, least in (("engines", 1), ("copies", 1), ("turns", 3), ("shards", 0), ("gpus", 1)):
-        require_least(options, least, name)
+    require_least(options, 0, "shards", "seed")
+    require_least(options, 1, "engines", "copies", "gpus")
+    require_least(options, 3, "turns")
     for name in ("engine_tokens", "weights_gib", "network_gib"):
         if not getattr(options, name) > 0:
             flag = name.replace("_", "-")

@@ -70,6 +70,7 @@ def bench_train(argv: Sequence[str]) -> int:
     """Measure, print and write; returns the exit code: 1 if an installed side failed."""
     options = override(BenchTrainOptions(), argv, "creditrl bench train")
     require_least(options, 1, "rounds")
+    require_least(options, 0, "seed")
     if not options.sizes:
         raise ConfigError("--sizes names none: expected one or more, e.g. --sizes 0.2M.")
     path = new_file(options.json)

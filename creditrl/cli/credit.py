@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from creditrl.cli.options import import_training, show_plugins_left
+from creditrl.cli.options import import_training, require_least, show_plugins_left
 from creditrl.config import config_hash, find_recipe, is_run_config, read_recipe, read_toml
 from creditrl.console import console, next_step, say, table, wrote
 from creditrl.credit_file import CreditFile, turn_rows
-from creditrl.errors import ConfigError, CreditRLError, MissingExtraError, require_extra
+from creditrl.errors import (
+    ConfigError,
+    CreditRLError,
+    DataError,
+    MissingExtraError,
+    require_extra,
+)
 from creditrl.flags import override
 from creditrl.locks import Lock
 from creditrl.runs import RunFolder
@@ -78,6 +84,7 @@ def run(argv: list[str]) -> int:
         raise MissingExtraError("This installation has no trainers; install the whole package.")
     named = [argv[0]] if argv and not argv[0].startswith("-") else []
     options = override(CreditOptions(), argv[len(named) :], f"{PROG} RUN")
+    require_least(options, 0, "seed")
     if not named or not options.method:
         raise ConfigError(f"Missing {'--method' if named else 'run'}. {_USAGE}")
     for module in ("torch", "transformers", "peft", "pyarrow", "zstandard"):
@@ -161,6 +168,11 @@ def _source(path: Path) -> _Source:
     if not (path / "config.toml").is_file():
         place = find_place(path)
         if place.is_evaluation:
+            if not place.trajectories.is_dir():
+                raise DataError(
+                    f"The evaluation {path} has no finished episode yet. Go on with it: "
+                    f"creditrl eval --resume {shlex.quote(str(place.results))}"
+                )
             return _Source(place.folder, place.trajectories, True)
     folder = RunFolder.open(path)
     return _Source(folder.path, folder.trajectories, False)

@@ -21,7 +21,7 @@ from creditrl.cli.eval_agents import (
     usual_copies,
 )
 from creditrl.cli.eval_options import EvalOptions
-from creditrl.cli.options import EnvRequest, parse_env_command, short_name
+from creditrl.cli.options import EnvRequest, parse_env_command, require_least, short_name
 from creditrl.console import console, next_step, say, table, wrote
 from creditrl.envs.tasks import HELD_OUT
 from creditrl.errors import BudgetError, ConfigError, CreditRLError, DataError, RunFolderError
@@ -75,6 +75,7 @@ def _run(argv: list[str], resumed: _Resumed | None) -> int:
         resumed.check(request.command, request.env_options)
     request = replace(request, command=resolve_agent(request.command))
     options = request.command
+    require_least(options, 0, "seed")
     name = short_name(request.env_id)
     if options.goal_table:
         if resumed is not None:
@@ -272,6 +273,12 @@ def _suite(argv: list[str], resumed: _Resumed | None) -> int:
     if options.episodes is not None:
         if options.episodes < 1:
             raise ConfigError(f"--episodes {options.episodes}: expected 1 or more.")
+        longest = max(len(listing.tasks) for listing in listings)
+        if options.episodes > longest:
+            raise ConfigError(
+                f"--episodes {options.episodes}: the lists of suite {suite.name} have up to "
+                f"{longest} tasks."
+            )
         listings = tuple(listing.first(options.episodes) for listing in listings)
     name = f"{suite.name}-{file_name(options)}"
     folder = resumed.out if resumed else _free_folder(options.out, name)

@@ -8,7 +8,7 @@ from typing import Any
 
 from creditrl.agents.human import HumanAgent, PlayerLeft
 from creditrl.agents.prompts import Ask, words_for
-from creditrl.cli.options import EnvRequest, parse_env_command, short_name
+from creditrl.cli.options import EnvRequest, parse_env_command, require_least, short_name
 from creditrl.console import console, next_step, say
 from creditrl.envs.base import TextEnv
 from creditrl.envs.state import expert_action
@@ -39,6 +39,7 @@ def run(argv: list[str]) -> int:
     """Play episodes until all are played or the player leaves."""
     request = parse_env_command(PlayOptions(), argv, "creditrl play")
     options = request.command
+    require_least(options, 0, "seed")
     task: int | str | None = options.task
     if isinstance(task, str) and task.isdecimal():
         task = int(task)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from creditrl.cli.options import EnvRequest, parse_env_command, short_name
+from creditrl.cli.options import EnvRequest, parse_env_command, require_least, short_name
 from creditrl.door.gate import is_loopback, serve_token
 from creditrl.errors import ConfigError, require_extra
 
@@ -52,6 +52,7 @@ def run(argv: list[str]) -> int:
     """Serve until Ctrl-C."""
     request = parse_env_command(ServeOptions(), argv, "creditrl serve")
     options = request.command
+    require_least(options, 0, "seed")
     if options.max_body < 1:
         raise ConfigError(f"--max-body {options.max_body}: expected bytes, 1 or more.")
     if options.pages:

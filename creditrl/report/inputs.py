@@ -215,6 +215,11 @@ def _training(place: Path) -> RunRecord:
 def _evaluation(place: Path) -> RunRecord:
     try:
         data = read_json_file(place)
+        if isinstance(data, dict) and data.get("kind") == "training":
+            raise DataError(
+                f"{place} is of a training run, and {place.parent} has no config.toml: expected "
+                "the run's whole folder."
+            )
         result = EvalResult.from_json(data)
         label = str(result.agent)
         config = {"env": dict(result.env_options), "form": result.form, "agent": label}

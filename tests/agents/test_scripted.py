@@ -13,6 +13,7 @@ from creditrl.agents import (
     get_form,
     run_episodes,
 )
+from creditrl.envs.base import Engine
 from creditrl.errors import ConfigError
 from creditrl.types import Prompt
 
@@ -36,6 +37,10 @@ def test_all_are_agents(venv):
     assert FirstAdmissibleAgent().act(ask())[0].text == "up"
     with pytest.raises(ConfigError, match="expert_actions"):
         ExpertAgent(gym.make_vec("CartPole-v1", num_envs=1))
+    engine = type("Engine", (type(venv.copies.engine),), {"expert_action": Engine.expert_action})
+    venv._parts.engine.__class__ = engine
+    with pytest.raises(ConfigError, match="VisualSokoban-v0 has no expert: its engine does not"):
+        ExpertAgent(venv)
 
 
 def test_random_draws_every_action_about_as_often():

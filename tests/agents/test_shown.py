@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from creditrl.agents import RandomAgent, evaluate
 from creditrl.agents.goal_table import GoalCell, GoalTable
 from creditrl.agents.intervals import Estimate
 from creditrl.agents.shown import ShownTable, html_tables
+from creditrl.errors import ConfigError
 from creditrl.types import Task, Trajectory
 
 
@@ -15,6 +18,13 @@ def test_a_result_is_a_line_and_in_a_notebook_the_tables_that_are_printed(capsys
     assert repr(result).startswith("EvalResult(random on VirtualHome builtin valid_unseen, 12 ")
     assert "success 0.0 % [0.0 to 24.2]" in repr(result) and len(repr(result)) < 160
     assert repr(result.overall).startswith("Measures(12 episodes: success 0.0 %")
+    failed = evaluate("VisualSokoban", lambda observation, info: None, episodes=3)
+    assert "0 episodes" in repr(failed) and "3 more episodes failed" in repr(failed)
+    assert "returned a NoneType: expected the action" in repr(failed)
+    with pytest.raises(ConfigError, match="The agent is 'random': expected a function of"):
+        evaluate("VisualSokoban", "random")
+    with pytest.raises(ConfigError, match="seed=-1: expected 0 or more"):
+        evaluate("VisualSokoban", RandomAgent(0), seed=-1)
     result.print()
     printed, shown = capsys.readouterr().out, result._repr_html_()
     for words in ("grounding accuracy %", "By type of task", *result.by_type):

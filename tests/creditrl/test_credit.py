@@ -176,6 +176,10 @@ def test_bad_requests_are_one_line(recorded, evaluated, capsys):
         assert error.count("\n") == 1 and message in error
     assert run(["credit", str(evaluated), "--method", "grpo"]) == 2
     assert "grpo compares the members of a group" in capsys.readouterr().out
+    begun = evaluated.with_name("begun.json")
+    journal_path(begun).touch()
+    assert run(["credit", str(begun), "--method", "grpo"]) == 2
+    assert f"creditrl eval --resume {begun}" in capsys.readouterr().err
 
 
 def test_max_episodes_takes_whole_groups_of_the_newest_updates(recorded, capsys):

@@ -176,11 +176,15 @@ def test_bad_input_is_one_clear_line(tmp_path, capsys):
     (damaged.path / "evaluations" / "after.json").write_text("{")
     (tmp_path / "empty").mkdir()
     whole = make_run(tmp_path / "whole")
+    torn = make_run(tmp_path / "torn")
+    torn.write_results({"kind": "training"})
+    (torn.path / "config.toml").unlink()
     for arguments, expected in (
         ([], "Missing runs"),
         ([tmp_path / "none"], "there is no such file or folder"),
         ([tmp_path / "empty"], "neither config.toml nor results.json"),
         ([tmp_path / "begun"], "no training run in the folder has an evaluation"),
+        ([torn.path], "is of a training run, and"),
         ([half.path], "has no evaluations: the run was ended before its first one"),
         ([tmp_path / "torn.json"], "not readable as JSON"),
         ([tmp_path / "list.json"], "holds no evaluation"),

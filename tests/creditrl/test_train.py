@@ -124,10 +124,19 @@ def test_help_without_a_recipe_lists_the_recipes_with_a_line_each(capsys):
         assert len(line.split()) > 3 and len(line) <= 100
 
 
-def test_a_run_ended_while_it_cloned_begins_anew(quick, copied):
-    shutil.rmtree(copied / "checkpoints")  # as if it had been ended before the first one
+def test_a_run_ended_while_it_cloned_begins_anew(quick, copied, capsys):
+    shutil.rmtree(copied / "checkpoints")
     (copied / "checkpoints").mkdir()
-    assert run(["train", f"--run.folder={copied}", "--run.resume"]) == 0
+    again = ["train", f"--run.folder={copied}", "--run.resume"]
+    kept = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
+    assert run(again) == 2  # its checkpoints were removed
+    assert "checkpoints has no checkpoint to go on from, and the run has had 1 updates" in (
+        capsys.readouterr().err
+    )
+    assert kept == {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
+    cloned = [json.dumps(row) + "\n" for row in rows_of(copied, "clone")]
+    (copied / "metrics.jsonl").write_text("".join(cloned))
+    assert run(again) == 0
     assert [row["update"] for row in rows_of(copied, "clone")] == [1, 2, 3, 4]
     (found,), (before,) = rows_of(copied, "train"), rows_of(quick, "train")
     for key in ("loss", "success", "environment_turns"):

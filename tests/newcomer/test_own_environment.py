@@ -34,7 +34,8 @@ def test_an_environment_and_a_method_are_trained_and_looked_at(newcomer):
     )
     assert before < 50 and after >= 90
     assert "16 levels of training" in told["train"] and "has no expert" in told["train"]
-    assert "gigpo" in told["credit"] and "stairs.html" in told["view"]
+    assert "gigpo" in told["credit"] and "Not scored" not in told["credit"]
+    assert "stairs.html" in told["view"]
     assert (newcomer.folder / "runs/stairs/credit.parquet").is_file()
     for name in ("check", "play", "train"):
         again = newcomer.goes_on(told[name])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
+import re
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,10 +13,11 @@ from creditrl.errors import ConfigError, UnknownNameError
 from creditrl.plugins import load_plugin
 from creditrl.trainers.credit import GAEConfig, token_table, turn_table
 from creditrl.trainers.losses.config import PolicyLossConfig
-from creditrl.trainers.methods import Method, list_methods, method_info, register_method
-from creditrl.trainers.methods.grpo import GRPOConfig
+from creditrl.trainers.methods import Method, base, list_methods, method_info, register_method
+from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
 from creditrl.trainers.methods.ppo import PPO, PPOConfig
 from creditrl.trainers.models.implicit_prm import ImplicitPRMConfig
+from creditrl.types import Credit
 
 # One group of three episodes with returns 1, 0, 0 and lengths 2, 1, 1.
 GROUP = turn_table(reward=[0, 1, 0, 0], episode=[0, 0, 1, 2])
@@ -78,7 +80,7 @@ def test_ppo_is_gae_over_tokens_and_its_targets_are_not_whitened():
     turns = turn_table(reward=[0, 1, 0], episode=[0, 0, 1])
     tokens = token_table([0, 1, 2], value=[0.5, 0.5, 0.5])
     base = PPOConfig()
-    method = PPO(dataclasses.replace(base, gae=dataclasses.replace(base.gae, lam=1.0)))
+    method = PPO(replace(base, gae=replace(base.gae, lam=1.0)))
     credit = method.credit(turns, tokens)
     np.testing.assert_allclose(credit.value_target_M, [1, 1, 0], rtol=1e-6)
     # Whitened: mean 1/6, unbiased variance (2 (1/3)^2 + (2/3)^2) / 2 = 1/3.
@@ -121,7 +123,7 @@ def test_every_method_names_its_kind_granularity_reward_and_paper():
         assert isinstance(info.config().loss, PolicyLossConfig)
 
 
-def test_unknown_names_and_names_that_are_taken_are_refused():
+def test_unknown_names_and_names_that_are_taken_are_refused(monkeypatch):
     with pytest.raises(UnknownNameError, match=r"Did you mean 'grpo'\?.*creditrl methods"):
         method_info("grppo")
     for plugin in ("nowhere.py", "no_such_module"):
@@ -130,5 +132,44 @@ def test_unknown_names_and_names_that_are_taken_are_refused():
     take = register_method(
         "grpo", config=GRPOConfig, kind="", granularity="turn", reward_source="", paper=""
     )
-    with pytest.raises(ConfigError, match="taken"):
-        take(type("Other", (Method,), {}))
+    other = type("Other", (Method,), {"__module__": __name__})
+    ours = r"registers a method named 'grpo', which is a method of CreditRL: choose another name\."
+    with pytest.raises(ConfigError, match=f"^{re.escape(__file__)} {ours}"):
+        take(other)
+    # A plugin comes before our own: then ours is the second, and the plugin is named all the same.
+    info = replace(method_info("grpo"), method=other)
+    monkeypatch.setitem(base._METHODS, "grpo", info)
+    with pytest.raises(ConfigError, match=f"^{re.escape(__file__)} {ours}"):
+        take(GRPO)
+
+
+def test_a_config_that_can_change_is_refused():
+    @dataclass
+    class Loose:
+        gamma: float = 1.0
+
+    with pytest.raises(ConfigError, match=r"Loose, the config of the method 'loose', is not a fro"):
+        register_method(
+            "loose", config=Loose, kind="", granularity="turn", reward_source="", paper=""
+        )
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (None, r"credit\(\) of the method 'mine' returned None: expected a Credit\."),
+        (np.zeros(3), "returned a ndarray: expected a Credit"),
+        (Credit("mine", advantage_N=np.zeros(2)), r"advantage_N of shape \(2,\): expected \(3,\)"),
+        (
+            Credit("mine", advantage_M=np.zeros(2)),
+            r"advantage_M of shape \(2,\): expected \(3,\), o",
+        ),
+    ],
+)
+def test_credit_that_does_not_fit_the_batch_is_named(returned, said):
+    table = np.zeros(3)
+    method = type("Mine", (Method,), {"name": "mine", "credit": lambda self, a, b: returned})
+    with pytest.raises(ConfigError, match=said):
+        base.checked_credit(method(GRPOConfig()), table, table)
+    with pytest.raises(ConfigError, match=r"'mine' does not define credit\(turns, tokens\)"):
+        base.checked_credit(type("None", (Method,), {"name": "mine"})(GRPOConfig()), table, table)

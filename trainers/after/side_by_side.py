@@ -22,7 +22,7 @@ from creditrl.trainers.batch import turn_table
 from creditrl.trainers.config import RolloutConfig
 from creditrl.trainers.credit.check import finite
 from creditrl.trainers.credit.spread import tokens_per_turn, turn_sum
-from creditrl.trainers.methods.base import Method, method_info
+from creditrl.trainers.methods.base import Method, checked_credit, method_info
 from creditrl.trainers.models.base import Batch, LearnedModel, scored_by
 from creditrl.trainers.models.lora import only_own_lora
 from creditrl.trainers.models.policy import Policy
@@ -204,7 +204,7 @@ class _Scorer:
         start_B = np.cumsum([0, *(len(t.turns) for t in episodes)])
         credit_N = np.zeros(start_B[-1], dtype=np.float32)
         for batch, index in zip(batches, indices, strict=True):
-            credit = self.method.credit(batch.turns, batch.tokens)
+            credit = checked_credit(self.method, batch.turns, batch.tokens)
             place = np.concatenate([np.arange(start_B[b], start_B[b + 1]) for b in index])
             credit_N[place] = credit_per_turn(credit, batch.turns, batch.tokens, self.drawn_alone)
         return credit_N
@@ -250,7 +250,7 @@ class _Scorer:
                     for model in models:
                         model.observe(batch)
                         batch = scored_by(model, batch)
-                    credit = self.method.credit(batch.turns, batch.tokens)
+                    credit = checked_credit(self.method, batch.turns, batch.tokens)
                     for model in models:
                         model.fit(batch, credit)
         return models

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 
 from creditrl.checked import Checked, Count, Positive
 from creditrl.envs.base import TextEnv
-from creditrl.errors import ConfigError, UnknownNameError, did_you_mean
+from creditrl.errors import ConfigError, UnknownNameError, did_you_mean, kind_of
 from creditrl.plugins import load_installed
 from creditrl.trainers.collect.base import CollectContext, Collector
 from creditrl.trainers.collect.oversample import OversampleCollector
@@ -43,6 +44,7 @@ __all__ = [
     "Method",
     "MethodInfo",
     "Models",
+    "checked_credit",
     "credit_of_parts",
     "list_methods",
     "method_info",
@@ -201,7 +203,7 @@ class Method(Generic[ConfigT]):
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return the credit of every turn or token of the batch."""
-        raise NotImplementedError
+        raise ConfigError(f"The method {self.name!r} does not define credit(turns, tokens).")
 
     def policy_loss(self) -> PolicyLossConfig:
         """Return the policy loss that uses the advantages: the config's field ``loss``."""
@@ -234,6 +236,30 @@ class CriticMethod(Method[ConfigT]):
         return (Critic(policy, self.config.critic, seed=seed),)  # type: ignore[attr-defined]
 
 
+def checked_credit(method: Method[Any], turns: TurnTable, tokens: TokenTable) -> Credit:
+    """Return a method's credit of a batch, if it fits the batch.
+
+    Raises:
+        ConfigError: the method returned something else, or columns of another length.
+    """
+    credit = method.credit(turns, tokens)
+    if not isinstance(credit, Credit):
+        found = "None" if credit is None else kind_of(credit)
+        raise ConfigError(
+            f"credit() of the method {method.name!r} returned {found}: expected a Credit."
+        )
+    for name in ("advantage", "weight", "value_target"):
+        for suffix, rows in (("N", len(turns)), ("M", len(tokens))):
+            column = getattr(credit, f"{name}_{suffix}", None)
+            if column is not None and np.shape(column) != (rows,):
+                raise ConfigError(
+                    f"credit() of the method {method.name!r} returned {name}_{suffix} of shape "
+                    f"{np.shape(column)}: expected ({rows},), one per "
+                    f"{'turn' if suffix == 'N' else 'reply token'}."
+                )
+    return credit
+
+
 _METHODS: dict[str, MethodInfo] = {}
 
 
@@ -249,20 +275,36 @@ def register_method(
     """Register a :class:`Method` subclass under ``name``; works from outside the repository too.
 
     Raises:
-        ConfigError: another class has that name.
+        ConfigError: another class has that name, or the config is no frozen dataclass.
     """
+    params = getattr(config, "__dataclass_params__", None)
+    if params is None or not params.frozen:
+        raise ConfigError(
+            f"{config.__name__}, the config of the method {name!r}, is not a frozen dataclass: "
+            "write @dataclass(frozen=True) above it."
+        )
 
     def add(method: type[Method[Any]]) -> type[Method[Any]]:
         known = _METHODS.get(name)
         if known is not None and known.method.__qualname__ != method.__qualname__:
+            # A plugin is imported before our own methods, so the second one can be ours.
+            ours, other = __package__ or "", method
+            if method.__module__.startswith(ours):
+                known, other = replace(known, method=method), known.method
+            owner = "CreditRL" if known.method.__module__.startswith(ours) else _file(known.method)
             raise ConfigError(
-                f"The method name {name!r} is taken by {known.method.__module__}: choose another."
+                f"{_file(other)} registers a method named {name!r}, which is a method of {owner}: "
+                "choose another name."
             )
         method.name = name
         _METHODS[name] = MethodInfo(name, config, method, kind, granularity, reward_source, paper)
         return method
 
     return add
+
+
+def _file(method: type[Any]) -> str:
+    return getattr(sys.modules.get(method.__module__), "__file__", None) or method.__module__
 
 
 def _load_own() -> None:

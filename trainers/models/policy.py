@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from creditrl.agents.pictures import PictureReader
+from creditrl.agents.transformers import device_of
 from creditrl.errors import CheckpointError, ConfigError, require_extra
 from creditrl.trainers.batch import RowBatch, Rows, micro_batches
 from creditrl.trainers.models.attention import keep_fused
@@ -163,14 +164,12 @@ class Policy:
 
         Raises:
             DataError: there is no such model, or its files are damaged.
-            ConfigError: ``lora`` for a folder that has adapters.
+            ConfigError: ``lora`` for a folder that has adapters, or there is no such device here.
         """
         require_extra("torch", "train")
         require_extra("transformers", "train")
-        import torch
-
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
+        if isinstance(device, str):
+            device = device_of(device)
         files = PolicyFiles.read(
             str(path_or_name), dtype=dtype, attention=attention, fresh_lora=lora is not None
         )
