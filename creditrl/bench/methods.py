@@ -104,6 +104,8 @@ class Bench:
     """Why other methods cannot, by method."""
     _tried: dict[str, Trial] = field(default_factory=dict)
     """Finished trials by the names of their runs, including those of ``tuned``."""
+    _finished: dict[PlannedRun, FinishedRun] = field(default_factory=dict)
+    """Finished runs that were read already."""
 
     def __post_init__(self) -> None:
         names = self.plan.methods
@@ -189,10 +191,10 @@ class Bench:
             RunFolderError: the folder has a run of that name with other settings.
         """
         path = self.folder / run.name
-        if not is_finished(path):
-            return None
-        check_same(run, path)
-        return FinishedRun.read(path)
+        if run not in self._finished and is_finished(path):
+            check_same(run, path)
+            self._finished[run] = FinishedRun.read(path)
+        return self._finished.get(run)
 
     def missing(self) -> list[str]:
         """Return the names of the runs that are planned and not finished.
