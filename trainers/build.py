@@ -74,7 +74,8 @@ def load_policy(config: TrainConfig, folder: RunFolder) -> tuple[Policy, str]:
         DataError: the run has neither.
         CheckpointError: the checkpoint is damaged or of another version.
     """
-    device = device_of(config.policy.device)
+    # A run on a GPU is also read where there is none.
+    device = "cpu" if config.policy.device == "cpu" else device_of(None)
     checkpoint = latest_checkpoint(folder.checkpoints)
     saved = folder.path / "policy" / "last"
     if checkpoint is None:

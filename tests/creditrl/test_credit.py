@@ -152,13 +152,17 @@ def test_methods_that_cannot_score_the_run_say_why_in_a_line_and_the_others_go_o
     assert not (plain / "credit.parquet").exists()
 
 
-def test_a_run_that_was_cut_is_scored_with_its_checkpoint(plain):
-    saved = plain / "policy"
+def test_a_run_that_was_cut_is_scored_with_its_checkpoint_on_another_device(plain):
+    saved, toml = plain / "policy", plain / "config.toml"
+    config = toml.read_text()
     saved.rename(plain / "aside")
+    toml.write_text(config.replace('device = "auto"', 'device = "cuda:99"'))
     try:
         assert run(["credit", str(plain), "--method=ppo", "--passes=1"]) == 0
     finally:
         (plain / "aside").rename(saved)
+        assert 'device = "cuda:99"' in toml.read_text()
+        toml.write_text(config)
     noted = CreditFile.read(plain / "credit.parquet").notes["ppo"]
     assert noted["policy"].endswith("update_000002") and noted["settings"] == "the run's own"
 
