@@ -224,7 +224,7 @@ class _Names:
                 self._require(flag, name, prog)
                 out.append(argument)
                 continue
-            if not equals and rest and rest[0] in _TRUE + _FALSE:
+            if not equals and rest and not rest[0].startswith("--"):
                 equals, value = "=", rest.pop(0)
             if equals and value not in _TRUE + _FALSE:
                 raise ConfigError(f"--{flag} is {value!r}; expected true or false.")

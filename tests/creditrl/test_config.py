@@ -414,6 +414,7 @@ def test_parts_between_a_section_and_a_field_may_be_left_out():
         (["--rollout.groups"], "Missing value for argument '--rollout.groups'"),
         (["stray"], "Unrecognized options: stray."),
         (["--rollout.image=maybe"], "--rollout.image is 'maybe'; expected true or false."),
+        (["--rollout.image", "0.2"], "--rollout.image is '0.2'; expected true or false."),
         (["--rollout.groups", "0"], "groups is 0; expected at least 1."),
     ],
 )
