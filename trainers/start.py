@@ -234,8 +234,10 @@ def _require_checkpoint(folder: RunFolder) -> None:
     """
     from creditrl.trainers.checkpoint import latest_checkpoint
 
+    if latest_checkpoint(folder.checkpoints) is not None:
+        return
     trained = sum(row.get("phase") == "train" for row in folder.read_metrics())
-    if trained and latest_checkpoint(folder.checkpoints) is None:
+    if trained:
         raise RunFolderError(
             f"{folder.checkpoints} has no checkpoint to go on from, and the run has had {trained} "
             "updates. Nothing was changed. Train again in another --run.folder."
