@@ -51,6 +51,9 @@ _CPU_BUDGET, _GPU_BUDGET = 32_768, 131_072
 _COMPACT_BELOW, _COMPACT_BELOW_GPU = 0.75, 0.5
 # Maximum number of logits of whole lists computed at a time: 256 MiB.
 _SLICE_NUMBERS = 2**26
+# Next-token logits of so many distinct prompts are kept until the weights change, for replies of
+# one token and vocabularies up to this size.
+_MEMO_PROMPTS, _MEMO_VOCABULARY = 65_536, 4_096
 
 
 class TransformersAgent:
@@ -84,10 +87,6 @@ class TransformersAgent:
         stop: strings that end a reply, e.g. ``["</action>"]``. The token that completes one is the
             last; listed replies (``actions``) are not searched.
         merge_equal: compute equal prompts once.
-        memo_limit: number of distinct prompts whose next-token logits are kept between calls until
-            the weights change; used for replies of one token and vocabularies up to
-            ``memo_vocabulary``.
-        memo_vocabulary: largest vocabulary for which logits are kept.
         token_budget: maximum number of tokens (replies times their longest possible row) of one
             batch; None takes 32,768 on a CPU and 131,072 elsewhere (3.7 GB of cache for a model of
             1.5 billion parameters with 28 kB a token).
@@ -120,8 +119,6 @@ class TransformersAgent:
         stop_ids: Sequence[int] = (),
         stop: Sequence[str] = (),
         merge_equal: bool = True,
-        memo_limit: int = 65_536,
-        memo_vocabulary: int = 4_096,
         token_budget: int | None = None,
         keep_turns: bool = True,
         name: str | None = None,
@@ -151,7 +148,6 @@ class TransformersAgent:
         self.form = form
         self.recent_images = recent_images
         self.merge_equal = merge_equal
-        self.memo_vocabulary = memo_vocabulary
         self.token_budget = token_budget
         self.records_steps = True  # on a GPU
         self.chat_format = chat_format or ChatFormat(tokenizer, template_kwargs=template_kwargs)
@@ -161,7 +157,7 @@ class TransformersAgent:
         found = stop_tokens(tokenizer, self.chat_format, settings)
         self.stop_ids = frozenset(stop_ids) | found
         self._generator = torch.Generator().manual_seed(seed)
-        self._memo = LogitMemo(memo_limit)
+        self._memo = LogitMemo(_MEMO_PROMPTS)
         self._turns = TurnCache(2 * token_budget if keep_turns else 0)
         self._context = _context_limit(model)
         self._vocabulary = _vocabulary(model)
@@ -380,7 +376,7 @@ class TransformersAgent:
         memo, vocabulary = self._memo, self._vocabulary
         if (
             not self.merge_equal
-            or vocabulary > self.memo_vocabulary
+            or vocabulary > _MEMO_VOCABULARY
             or not memo.fits(len(distinct), vocabulary)
         ):
             return self._compute_next(distinct)

@@ -8,7 +8,6 @@ file to which the part belongs; the next run requests the rest of that version.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import html
 import http.client
 import json
@@ -26,11 +25,11 @@ from typing import IO, Any
 
 from creditrl._version import __version__
 from creditrl.errors import DataError
-from creditrl.files import write_atomic
+from creditrl.files import sha256_of, write_atomic
 from creditrl.outside_json import read_json_file
 from creditrl.progress import Phase, Progress, counted_bytes
 
-__all__ = ["Downloaded", "download", "file_sha256"]
+__all__ = ["Downloaded", "download"]
 
 _CHUNK = 1 << 18
 _PEEK = 4096
@@ -93,7 +92,7 @@ def download(
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists():
-        done = Downloaded(target, target.stat().st_size, file_sha256(target), 0)
+        done = Downloaded(target, target.stat().st_size, sha256_of(target), 0)
         if not _wrong(done, size, sha256):
             return done
         target.unlink()
@@ -122,7 +121,7 @@ def download(
                 if progress is not None:
                     progress.line(f"{target.name}: {problem}; trying again")
                 time.sleep(pause * 2 ** (failures - 1))
-        done = Downloaded(target, job.have(), file_sha256(part), job.received)
+        done = Downloaded(target, job.have(), sha256_of(part), job.received)
         wrong = _wrong(done, size, sha256)
         notes.unlink(missing_ok=True)
         if wrong:
@@ -134,12 +133,6 @@ def download(
             )
         os.replace(part, target)
     return done
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _wrong(done: Downloaded, size: int | None, sha256: str | None) -> str:

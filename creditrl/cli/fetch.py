@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from creditrl.download import download, file_sha256
+from creditrl.download import download
 from creditrl.envs.data import Archive, PlainFile
 from creditrl.errors import DataError
-from creditrl.files import write_atomic
+from creditrl.files import sha256_of, write_atomic
 from creditrl.outside_json import read_json_file
 from creditrl.progress import Progress, bytes_text
 from creditrl.unpack import Contents, Unpacked, absent_files, unpack
@@ -117,7 +117,7 @@ def get_file(file: PlainFile, order: Order, progress: Progress) -> None:
             progress.line(f"{file.path}: is there as {packed.name}.")
             return
     if target.is_file() and not order.force:
-        if target.stat().st_size == file.size and file_sha256(target) == file.sha256:
+        if target.stat().st_size == file.size and sha256_of(target) == file.sha256:
             progress.line(f"{file.path}: is there.")
             return
         if not order.is_damaged(target):
@@ -179,10 +179,8 @@ def _zip(archive: Archive, order: Order, sha256: str | None, progress: Progress)
     found = path.stat().st_size
     if size is not None and found != size:
         raise DataError(f"{path}: {found:,} bytes, expected {size:,}: is it cut?{otherwise}")
-    if sha256 is not None and file_sha256(path) != sha256:
-        raise DataError(
-            f"{path}: its SHA-256 is {file_sha256(path)}, expected {sha256}.{otherwise}"
-        )
+    if sha256 is not None and sha256_of(path) != sha256:
+        raise DataError(f"{path}: its SHA-256 is {sha256_of(path)}, expected {sha256}.{otherwise}")
     return path
 
 
@@ -216,7 +214,7 @@ def _write_record(order: Order, archive: Archive, path: Path, done: Unpacked) ->
     record = {
         "archive": archive.path,
         "size": path.stat().st_size,
-        "sha256": file_sha256(path),
+        "sha256": sha256_of(path),
         "files": {name: list(mark) for name, mark in done.contents.items() if name not in left},
     }
     _store(order.home).mkdir(parents=True, exist_ok=True)

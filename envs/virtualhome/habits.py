@@ -195,14 +195,14 @@ class Look(Missing):
         self.choices.add("tools")
         return self._fetch(job.thing) if self.habit.tools == "first" else None
 
-    def _may_grab(self, job: Job, late: bool = False) -> bool:
+    def _may_grab(self, job: Job) -> bool:
         """Return whether a thing should be taken now, if it is near."""
         thing = job.thing
         if self.held >> thing & 1 or not self.free or self.shut_in(thing):
             return False
         if self.blocked >> thing & 1 and not (job.what == "put" and self.held >> job.to & 1):
             return False
-        if self.free > 1 or late:
+        if self.free > 1:
             return True
         # The last free hand: the held things must be usable without another.
         jobs = [j for j in self.main if self.held >> j.thing & 1 and self.useful >> j.thing & 1]

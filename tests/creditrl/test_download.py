@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from creditrl import unpack as unpack_module
-from creditrl.download import download, file_sha256
+from creditrl.download import download
 from creditrl.errors import DataError
+from creditrl.files import sha256_of
 from creditrl.progress import Progress
 from creditrl.unpack import absent_files, unpack
 
@@ -189,7 +190,7 @@ def test_a_file_that_is_there_is_checked_and_not_fetched(tmp_path):
     target.write_bytes(BODY[:-5])  # cut by somebody else
     source.write_bytes(BODY)  # a file of this machine has an address too
     assert download(source.as_uri(), target, size=10**6).fetched == 10**6
-    assert file_sha256(target) == SHA256
+    assert sha256_of(target) == SHA256
 
 
 def test_what_cannot_be_reached_is_one_line(tmp_path, monkeypatch):
