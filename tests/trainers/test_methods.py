@@ -100,6 +100,7 @@ def test_ppo_is_gae_over_tokens_and_its_targets_are_not_whitened():
         ("hisr", {"shares": "none"}, "HISRConfig.shares.*Known: signed, positive"),
         ("hisr", {"alpha": 2}, "alpha is 2"),
         ("istar", {"base": "ppo"}, "Known: grpo, rloo"),
+        ("ppo", {"gae": GAEConfig(at_limit="bootstrap")}, '"bootstrap": ppo computes no value'),
         ("prime", {"accuracy_low": 0.9}, "low"),
         ("spa", {"progress": "guessed"}, "Known: learned"),
         ("spa", {"refit": -1}, "refit is -1: expected at least 0"),

@@ -44,7 +44,8 @@ class GAEConfig(Checked):
     lam: Fraction = 0.95
     """Weight of longer-horizon estimates, in [0, 1] (Schulman et al. 2017)."""
     at_limit: Literal["end", "bootstrap"] = "end"
-    """Value after a truncated episode's last turn: "end" is 0, "bootstrap" the critic's."""
+    """Value after a truncated episode's last turn: "end" is 0, "bootstrap" the critic's, for your
+    own arrays: training does not compute that value."""
     decay: Literal["token", "turn"] = "token"
     """Token form only. "token" applies gamma and lambda at every token; "turn" only where the next
     token belongs to a later turn, so that discounting does not depend on the replies' lengths."""

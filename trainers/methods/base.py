@@ -128,6 +128,11 @@ class Method(Generic[ConfigT]):
     method's own numbers."""
 
     def __init__(self, config: ConfigT) -> None:
+        if getattr(getattr(config, "gae", None), "at_limit", "end") != "end":
+            raise ConfigError(
+                f'method.gae.at_limit="bootstrap": {self.name} computes no value after an '
+                'episode\'s last turn. Use "end", as the papers do.'
+            )
         self.config = config
 
     @property
