@@ -1,9 +1,10 @@
 """Actions in words: the 42 forms, and the node that a name refers to.
 
-``grab water glass`` names a class, which can have several nodes. A name refers to the node that the
-task is about, or to which it referred before; else to the nearest. Any other node of the class is
-named with its id, ``grab water glass 1003``. This follows SPA, except for the ids and SPA's random
-draw; the exact behaviour of the ``spa`` profile is in :mod:`creditrl.envs.virtualhome.spa`.
+``grab water glass`` names a class, which can have several nodes. A name refers to the same node as
+before; at first to the node that the task is about, else to the nearest. Any other node of the
+class is named with its id, ``grab water glass 1003``. This follows SPA, except for the ids and
+SPA's random draw; the exact behaviour of the ``spa`` profile is in
+:mod:`creditrl.envs.virtualhome.spa`.
 """
 
 from __future__ import annotations
@@ -111,9 +112,9 @@ def meant(
 ) -> int:
     """Return the node that the name of a class refers to.
 
-    It is the one that it referred to before (``names``: ids by class); else the one with the lowest
-    id among the nearest: those that the character is CLOSE to, else those in reach, else those it
-    sees.
+    It is the node that the name referred to before (``names``: ids by class); else the lowest id
+    among the nodes that the character is CLOSE to, else among those in reach, else among those it
+    perceives.
     """
     nodes = scene.of_class[class_name]
     if nodes & (nodes - 1):
@@ -149,8 +150,9 @@ def read_action(
 
 
 _Reading: TypeAlias = tuple[str, tuple[int, ...], str, tuple[int | str, ...]]
-"""An action, its nodes, its canonical words; or, if these depend on the world, its objects: nodes,
-and classes of several. All is plain, so the garbage collector does not visit what is kept."""
+"""An action, its nodes and its canonical words; if these depend on the world, they are empty and
+the last item has the objects: a node, or the name of a class with several nodes. The items are
+plain, so that the garbage collector does not track cached readings."""
 
 
 def _meant_now(
@@ -211,7 +213,7 @@ def _part(scene: Scene, known: Lexicon, part: str) -> int | str | None:
 
 
 _READINGS_KEPT = 1_024
-"""Texts, for each house."""
+"""Maximum number of cached texts per house."""
 
 
 def say(scene: Scene, world: World, names: Mapping[str, int], act: Act) -> str:

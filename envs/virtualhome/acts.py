@@ -56,7 +56,7 @@ FORMS: Mapping[str, str] = MappingProxyType(
         "RELEASE": "release {}",
     }
 )
-"""The form of every action, objects in braces. SPA's ``release`` names none and never works."""
+"""The form of every action; ``{}`` is an object. SPA's ``release`` has none and never works."""
 
 ACTIONS: dict[str, int] = {name: form.count("{}") for name, form in FORMS.items()}
 """The actions that upstream can execute, in its order, with the number of their objects.

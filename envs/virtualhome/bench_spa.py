@@ -4,8 +4,7 @@ Its code runs unchanged, from a checkout of WangHanLinHenry/SPA-RL-Agent, over u
 from a checkout of xavierpuigf/virtualhome at master. Unneeded imports are replaced by stand-ins. It
 needs ``pip install parse``.
 
-Play recorded programs, as text, in our environment and in theirs, and write down what theirs
-shows::
+Play recorded programs, as text, in both environments, and record the observations of theirs::
 
     python -m creditrl.envs.virtualhome.bench_spa --spa SPA --upstream MASTER --data FOLDER \
         --out FILE
@@ -272,7 +271,7 @@ def record(module: ModuleType, data: Path) -> dict[str, dict[str, str]]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Compare, and write the digests down."""
+    """Compare both environments and save the digests."""
     parser = argparse.ArgumentParser(description="Compare the profile spa with SPA's environment.")
     parser.add_argument("--spa", type=Path, required=True, help="checkout of SPA-RL-Agent")
     parser.add_argument("--upstream", type=Path, required=True, help="checkout of virtualhome")

@@ -43,7 +43,8 @@ __all__ = [
 
 Flavour = Literal["v1", "master", "repaired", "upright"]
 """``"v1"``: the tag v1.0.0. ``"master"``: master as shipped. ``"repaired"``: FIND and PUTOFF of
-master take the arguments they are given. ``"upright"``: in addition, posture is the current one."""
+master take the arguments they are given. ``"upright"``: in addition, rules read the current posture
+instead of the initial one."""
 
 PROFILE_OF: Mapping[Flavour, Profile] = {
     "v1": V1,
@@ -138,7 +139,7 @@ class Upstream:
         self.message = self._executor.info.get_error_string()
         if after is not None:
             self.state = after
-        if not (self.raised and self.crashes):  # the caller is left at once
+        if not (self.raised and self.crashes):  # else the error ends the caller before it looks
             for _ in range(self._looks[1 if after is not None else 2]):
                 self.state.to_dict()
         return after is not None
@@ -225,9 +226,9 @@ def compare_walks(
 ) -> Comparison:
     """Do the same random actions on both sides, and compare outcome and graph after each.
 
-    The scenes of both releases take turns, tidy and stirred; upstream lists its graph as its own
-    users do, or never. In every second episode, half of the actions are language-planner's, if the
-    folder has them.
+    Episodes alternate over the scenes of both releases, first tidy, then stirred. In every third
+    episode upstream lists its graph as often as its users do, else never. In every second episode,
+    half of the actions are language-planner's, if the folder has them.
     """
     words = read_words(folder.action_strings)
     profile = PROFILE_OF[flavour]

@@ -25,7 +25,7 @@ def leads_out(turn: Turn, n: int, room: int) -> bool:
 
 
 def doors_between(scene: Scene, world: World, start: int, goal: int) -> list[int] | None:
-    """Return the closed doors on upstream's way, the nearest last; None if there is no way."""
+    """Return the closed doors on upstream's path, the nearest last; None if there is no path."""
     ways = _ways(scene)
     if start not in ways:
         return None

@@ -197,7 +197,7 @@ class Stage:
         )
 
     def _listed_on(self, now: Situation, after: World) -> list[Listing]:
-        """Return the admissible actions after a turn of the head; empty: compute all."""
+        """Return the admissible actions after a change of FACING only; empty: compute all."""
         if not now.listed or after is now.world:
             return now.listed
         scene, (actions, start, end) = self.scene, now.listed[0]
@@ -309,7 +309,7 @@ class Stage:
     # -- the expert ------------------------------------------------------------------------------
 
     def expert(self, now: Situation) -> str | None:
-        """Return the next action to the goal in words; None if no way is known."""
+        """Return the next action to the goal in words; None if it is met or no plan is known."""
         if now.met == self.size:
             return None
         act = self._recorded_acts().get(self._key(now.world))
@@ -325,7 +325,7 @@ class Stage:
         return say(self.scene, now.world, now.names, act)
 
     def _recorded_acts(self) -> Mapping[bytes, Act]:
-        """Return the next action of the task's own plan, by state, if it reaches the goal here."""
+        """Return the next action of the task's own plan by state; empty if it misses the goal."""
         if self._recorded is None:
             self._recorded = {}
             world, path = self._start.world, {}
@@ -369,9 +369,9 @@ def _keeps(world: World, after: World) -> bool:
 
 
 def _looks_alike(world: World, after: World) -> bool:
-    """Return whether all that decides what is perceived has stayed.
+    """Return whether everything that determines perception is unchanged.
 
-    Equal rows are the same object, see :meth:`Draft.done`; comparing them takes no time.
+    Equal rows are the same object, see :meth:`Draft.done`, so the comparison is fast.
     """
     return (
         after.states is world.states
@@ -384,7 +384,7 @@ def _looks_alike(world: World, after: World) -> bool:
 def tell(
     scene: Scene, world: World, here: Around, touched: int, numbered: int, sight: Sight
 ) -> str:
-    """Return the sentence about a moment; names in it are classes, as in SPA.
+    """Return the observation of a world; names in it are classes, as in SPA.
 
     ``touched`` are the objects of the last action, ``numbered`` the nodes that are named with their
     id, both as bits.

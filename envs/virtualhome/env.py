@@ -52,8 +52,8 @@ class VirtualHomeConfig:
     """Kinds of tasks to play; None: all. Builtin: keys of
     :data:`creditrl.envs.virtualhome.kinds.KINDS`; official: names of tasks, ``Wash clothes``."""
     profile: str = "fixed"
-    """Whose rules hold: ``fixed`` (upstream's master, repaired), ``v1`` (the release with which the
-    data was recorded) or ``spa`` (master as run by SPA, STeCa and HISR); see
+    """The rules: ``fixed`` (upstream's master, repaired), ``v1`` (the release with which the data
+    was recorded) or ``spa`` (master as run by SPA, STeCa and HISR); see
     :class:`VirtualHomeEnv`."""
     sight: str = "close"
     """Scope of observations: ``close`` (things that the character is close to, as in SPA) or
@@ -180,29 +180,29 @@ _OFFICIAL_ONLY = dict.fromkeys(("data_dir", "source"), "only official tasks have
 class VirtualHomeEnv(TextEnv[VirtualHomeConfig]):
     """Household tasks in text (VirtualHome, Puig et al. 2018), as in SPA's and HISR's environment.
 
-    ****Observation.** First the task; then, after a successful action, its objects and the things
+    **Observation.** First the task; then, after a successful action, its objects and the things
     that the character is close to and sees, with their states, what is on what, and what it holds:
     ``mat is DIRTY, couch is CLEAN, couch ON mat. You have cup. ``. After any other action
     ``Nothing happens.``
 
     **Action.** One of 42 forms, e.g. ``walk to water glass``, ``put cup on table``, ``stand up``;
-    :data:`creditrl.envs.virtualhome.acts.FORMS` lists them. A name refers to the thing that the
-    task means, or to which it referred before, or to the nearest one. Any other thing of the class
-    is named with its id, as in the observation and the list: ``grab cup 1003``. An action that
-    cannot be executed changes nothing and costs a turn. ``ungrounded_reason``: ``unparsed`` (not
-    the form of an action), ``unknown`` (names something that is not there), ``inapplicable``;
-    ``info["failure"]`` gives the failed precondition.
+    :data:`creditrl.envs.virtualhome.acts.FORMS` lists them. A name refers to the same thing as
+    before; at first to the thing that the task is about, else to the nearest one. Any other thing
+    of the class is named with its id, as in the observation and the admissible actions, e.g.
+    ``grab cup 1003``. An action that cannot be executed changes nothing and costs a turn.
+    ``ungrounded_reason``: ``unparsed`` (not the form of an action), ``unknown`` (names something
+    that is not there), ``inapplicable``; ``info["failure"]`` gives the failed precondition.
 
     ``info["admissible_actions"]`` lists the possible actions on things that the character perceives
     (the rooms, the things in its room that are not inside something closed, the things it holds and
-    wears, its body) or knows of: the things of the task, and the furniture of all rooms that opens.
+    wears, its body) or knows of: the things of the task, and the openable furniture of all rooms.
     The expert's actions are among them. Actions that change the household come first, then walking
     and turning, then actions that change nothing; within an action in the order of ids. Duplicates
     of other actions are left out (:data:`creditrl.envs.virtualhome.listing.TWINS`), and
     ``admissible_limit`` cuts the list. Other names work too: the character can walk to any existing
     thing (``info["action_hint"]``).
 
-    ****Reward.** 1 when the goal is reached, else 0; the goal is checked after every action. Then
+    **Reward.** 1 when the goal is reached, else 0; the goal is checked after every action. Then
     the episode terminates with ``success``; it is truncated at the turn limit. ``score`` is the
     share of the goal's conditions that hold: states of things, edges that must or must not exist.
 
@@ -212,14 +212,14 @@ class VirtualHomeEnv(TextEnv[VirtualHomeConfig]):
     **State.** ``state_key``: ``"world"`` is the graph, all nodes, states and edges, without
     ``world_without``; ``"state"`` adds the goal, what names refer to and where things were grabbed
     from. In the profiles ``v1`` and ``spa`` both omit the order of upstream's sets, which can
-    decide from where a thing counts as grabbed. ``segment_key``: the object that the last action
+    decide where a thing counts as grabbed from. ``segment_key``: the object that the last action
     was about; of two, the second.
 
     **Rendering.** ``ansi`` is the situation as text, ``rgb_array`` a schematic map seen from above
     (:mod:`creditrl.envs.virtualhome.render`), not a camera's image. ``human`` prints the text and
     serves the map to a browser on this machine.
 
-    ****Profiles.** ``fixed`` is deterministic: equal actions give equal episodes. ``v1`` has the
+    **Profiles.** ``fixed`` is deterministic: equal actions give equal episodes. ``v1`` has the
     rules of the release: closed doors stop walking, and things have to be found before they are
     used. ``spa`` is exactly SPA's environment, except that draws come from the episode's seed: see
     :mod:`creditrl.envs.virtualhome.spa`. There, a character that begins sitting or lying never

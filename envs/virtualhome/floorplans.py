@@ -100,7 +100,7 @@ class Window(NamedTuple):
 
     room: int
     wall: int
-    """0 to 3: where z is least, x is most, z is most, x is least."""
+    """Side of the room, 0 to 3: minimum z, maximum x, maximum z, minimum x."""
     box: Box
 
 

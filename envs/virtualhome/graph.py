@@ -104,7 +104,7 @@ def bits(mask: int) -> Iterator[int]:
 class _Positions(dict[int, Sequence[int]]):
     """The positions of the one bits, by integer.
 
-    Bytes where they suffice, because the garbage collector need not visit them.
+    Stored as bytes where possible, because the garbage collector does not track them.
     """
 
     def __missing__(self, mask: int) -> Sequence[int]:
@@ -230,7 +230,7 @@ class Scene:
 
         Raises:
             GraphError: an entry is not as described in this module's docstring, an id occurs twice,
-                an edge ends nowhere, or there is not exactly one character.
+                an edge has an unknown end, or there is not exactly one character.
         """
         told, listed = _entries(graph, "nodes"), _entries(graph, "edges")
         nodes = [_node(entry, n) for n, entry in enumerate(told)]
@@ -431,9 +431,9 @@ class Scene:
 
 
 class Kept:
-    """A dataclass with slots in snapshots, pickled like a frozen one: as the list of its fields.
+    """Base of slotted dataclasses in snapshots: immutable by convention, pickled as field lists.
 
-    It is never changed, either; but making a frozen one takes four times as long.
+    It is not frozen, because creating a frozen instance takes four times as long.
     """
 
     __slots__: tuple[str, ...] = ()
@@ -537,7 +537,7 @@ class World(Kept):
         digests = self._digests
         for n, rows in enumerate(self.rows):
             if digests[n] is None:
-                # Version 2 of the format is frozen, and without references to equal objects.
+                # Version 2 of the format is fixed, and does not encode shared references.
                 digests[n] = blake2b(marshal.dumps(rows, 2), digest_size=16).digest()
         kept = [d for d, name in zip(digests, RELATIONS, strict=True) if name not in without]
         parts: list[Any] = [scene.signature(), self.states, kept]
@@ -594,7 +594,7 @@ class Draft:
             back[other] |= bit
 
     def surround(self, node: int, others: int) -> None:
-        """Make a node CLOSE to some nodes, and these to it, and to and from no others."""
+        """Make a node CLOSE to and from exactly these nodes."""
         rows, back = self._own(CLOSE)
         heads, tails = rows[node], back[node]
         bit = 1 << node

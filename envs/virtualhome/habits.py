@@ -186,7 +186,7 @@ class Look(Missing):
         return None
 
     def _first_tool(self, where: int = -1) -> Act | None:
-        """Return a step to take a thing to be held, before anything else is taken."""
+        """Return a step towards holding a required thing, before anything else is taken."""
         if not self.main or self.held & ~self.kept or not self.holds:
             return None
         job = self.holds[0]
@@ -319,7 +319,7 @@ class Look(Missing):
         return far if self.habit.far_first else fetch
 
     def _walk(self, targets: Iterable[int], wanted: int) -> Act:
-        """Return the walk that reaches a target, or is close to one, and most wanted things."""
+        """Return the walk that brings a target and the most wanted things within reach."""
         near: dict[int, int] = {node: self._reach_from(node) for node in targets}
         asked = spots = 0
         for node in near:
@@ -374,7 +374,7 @@ class Look(Missing):
             right = job.relation == HOLDS_RH
             mine, other = (self.rh, self.lh) if right else (self.lh, self.rh)
             if self.held >> job.thing & 1 or mine:
-                # It is in the wrong hand, or the right one is taken.
+                # The thing is in the wrong hand, or the required hand is full.
                 return self._put_down(job.thing if self.held >> job.thing & 1 else next(bits(mine)))
             if not right and not other:
                 return self._fill_right_hand()
@@ -428,7 +428,7 @@ class Look(Missing):
         """Return the next of the last steps: place, posture, gaze, pouring, the body."""
         needs, world, c = self.needs, self.world, self.c
         for relation, thing, room in needs.rest:
-            # Carried things are INSIDE the room of the walk before the last.
+            # A carried thing stays INSIDE the room where the last walk began.
             if (
                 relation == INSIDE
                 and self.held >> thing & 1
@@ -515,7 +515,7 @@ class Look(Missing):
         raise StuckError
 
     def _down_on(self, seat: int, lying: bool) -> Act:
-        """Sit or lie down, turned to a target that the seat does not face."""
+        """Sit or lie down, after turning to a target that the seat does not face."""
         for node in self.needs.facing:
             faced = self.has(FACING, self.c, node) or (not lying and self.has(FACING, seat, node))
             if not faced:

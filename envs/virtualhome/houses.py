@@ -96,8 +96,8 @@ _GROUPS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, float], ...]]] = M
         ),
     }
 )
-"""Fixtures that belong together: the rooms they are put into, the first that the house has, and the
-share of houses that have each."""
+"""Groups of fixtures: the rooms for a group, of which it gets the first that the house has, and the
+share of houses that have each fixture."""
 
 _FLOORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -117,7 +117,7 @@ _SEATS = MappingProxyType({"television": ("couch", "armchair", "bed", "bench", "
 
 
 class Piece(NamedTuple):
-    """Something of a house, or a thing on a day."""
+    """A part of a house, or a thing on a given day."""
 
     kind: ObjectClass
     room: int
@@ -145,7 +145,7 @@ class House:
     owned: tuple[tuple[Thing, Sequence[Spot]], ...]
     """The household's things, and the places of each, repeated by frequency."""
     days: dict[str, Scene] = field(default_factory=dict, repr=False)
-    """The first requested day, from which the others share the common parts."""
+    """The first requested day; the others share its common parts."""
 
     @property
     def name(self) -> str:
@@ -413,7 +413,7 @@ def _at(room: Box, wall: int, start: int, size: Size, height: int) -> Box:
 
 
 def _free(starts: range, width: int, taken: Sequence[tuple[int, int]]) -> bytearray:
-    """Return at which starts an interval shares no more than an end with any of some others."""
+    """Return 1 for each start at which an interval overlaps none of the taken ones."""
     free = bytearray(b"\1") * len(starts)
     for low, high in taken:
         first = max(0, (low - width - starts.start) // starts.step + 1)
@@ -483,7 +483,7 @@ def _resting(
             else (host.z0 + host.z1 - d) // 2
         )
         right, top, back = x + w, y + tall, z + d
-        for x0, y0, z0, x1, y1, z1 in others:  # as in Box.meets, which most of a day is spent on
+        for x0, y0, z0, x1, y1, z1 in others:  # Box.meets inlined: most of a day's time goes here
             if x < x1 and x0 < right and z < z1 and z0 < back and y < y1 and y0 < top:
                 break
         else:
@@ -595,9 +595,9 @@ def _host(made: House, thing: Thing, hosts: Sequence[int], dice: Dice) -> int:
 
 
 class _Metres(Sequence[dict[str, list[float]]]):
-    """Bounding boxes in the format of graphs, made when asked for.
+    """Bounding boxes in the format of graphs, created on access.
 
-    Most are never asked for, and those of 200 days would slow down every garbage collection.
+    Most are never read, and those of 200 days would slow down every garbage collection.
     """
 
     __slots__ = ("_centimetres",)

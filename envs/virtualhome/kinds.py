@@ -19,13 +19,13 @@ titles and texts for it. Title, goal and text are about the same things because 
   slots are joined by ``+``. A fact about an empty slot is dropped.
 - ``say`` has texts, one of which is chosen. Sentences end with ``. ``, their clauses with ``; ``: a
   clause about an empty slot is left out, the others are joined as in English, after the text before
-  ``|``. ``{slot}`` is the things with their articles, ``.them`` the pronoun, ``.they`` that and its
-  verb ("they are"), ``.word`` the bare name, ``.room`` where it is.
+  ``|``. ``{slot}`` is the things with their articles, ``.them`` the pronoun, ``.they`` the pronoun
+  with its verb ("they are"), ``.word`` the bare name, ``.room`` the name of its room.
 - ``cases`` has tables of the same entries. One is drawn; its entries replace the kind's, in
   ``pick`` field by field.
 
-Goals are states that can be seen afterwards, as in VirtualHome's own tasks: a reader sits there
-with the book.
+Goals are conditions on the final state, as in VirtualHome's own tasks: a reader sits there with
+the book.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Chosen: TypeAlias = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Pick of a task: nodes of different classes."""
+    """Rule that picks nodes of different classes for a task."""
 
     of: tuple[str, ...] = ()
     """Their classes."""
@@ -119,14 +119,14 @@ class Fact(NamedTuple):
     states: tuple[str, ...]
     """The states of these; empty if there is a deed."""
     deed: str
-    """``"ON"`` or ``"IN"``: where these are; else the character's deed."""
+    """``"ON"`` or ``"IN"`` for a place of ``slots``; else what the character does."""
     others: tuple[str, ...]
     """Slots of the deed's objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One way in which a kind can turn out."""
+    """One variant of a kind."""
 
     titles: tuple[str, ...]
     pick: Mapping[str, Slot]
@@ -178,7 +178,7 @@ _ASKED: _Deeds = {
     "FACE": Plot.face,
     "STAND": Plot.stand,
 }
-"""Contribution to a plot of each deed, and of states at the start and in the end."""
+"""What each deed, or a state (``""``), adds to a plot's start or goal."""
 
 
 def _settle(plot: Plot, chosen: Chosen, fact: Fact, deeds: _Deeds) -> None:

@@ -1,8 +1,8 @@
 """The list of admissible actions, on things that the character perceives or knows of.
 
 It perceives the rooms, the things in its room that are not inside something closed, the things it
-holds and wears, and its body. It knows of the task's things, and of the furniture of the whole
-household that opens, because things may be in it.
+holds and wears, and its body. It knows of the task's things, and of all openable furniture in the
+household, because things may be in it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = [
 ]
 
 ORDER = (
-    # What changes the household ...
+    # Actions that change the household,
     *("GRAB", "PUTBACK", "PUTIN", "PUTOBJBACK", "POUR", "OPEN", "CLOSE", "SWITCHON", "SWITCHOFF"),
     *("PLUGIN", "PLUGOUT", "WASH", "WIPE", "PUTON", "PUTOFF", "DROP", "SIT", "LIE", "STANDUP"),
-    # ... where one is ...
+    # then those that move or turn the character,
     *("WALK", "FIND", "TURNTO"),
-    # ... and nothing.
+    # then those that change nothing.
     *("DRINK", "EAT", "CUT", "READ", "WATCH", "LOOKAT", "TYPE", "SLEEP"),
     *("SQUEEZE", "MOVE", "PUSH", "TOUCH", "GREET"),
 )
@@ -66,7 +66,7 @@ assert ORDER[_AT : _AT + len(GAZES)] == GAZES
 
 
 Labels: TypeAlias = tuple[int, int]
-"""The nodes that are named with their id, and those that are as the first of two objects: bits."""
+"""The nodes named with their id, and those named with it as the first of two objects, as bits."""
 
 
 class Listing(NamedTuple):
@@ -74,13 +74,13 @@ class Listing(NamedTuple):
 
     actions: tuple[str, ...]
     gazes: int
-    """Where those of :data:`GAZES` begin ..."""
+    """Index of the first action of :data:`GAZES`."""
     end: int
-    """... and end."""
+    """Index after the last of them."""
 
 
 def known_things(scene: Scene, names: Mapping[str, int]) -> int:
-    """Return, as bits, the task's things and the furniture that opens: known from anywhere."""
+    """Return, as bits, what is known from anywhere: the task's things and openable furniture."""
     having = scene.having
     furniture = having["CAN_OPEN"] & having["CONTAINERS"] & ~having["GRABBABLE"]
     return furniture | sum({1 << scene.index[id] for id in names.values()})
@@ -131,7 +131,7 @@ def listing(scene: Scene, possible: Mapping[str, Choice], called: Labels = (0, 0
     """Return actions in words: in the order of :data:`ORDER`, then of their objects' ids.
 
     ``possible`` is what :func:`creditrl.envs.virtualhome.choices.choices` returns, ``called`` what
-    :func:`labels` does; by default nothing is called by its id.
+    :func:`labels` does; by default nothing is named with its id.
     """
     before = said(scene, possible, called, _BEFORE_GAZES)
     gazes = said(scene, possible, called, GAZES)
@@ -174,15 +174,15 @@ def said(
 
 
 def _new_places(size: int, places: dict[int, tuple[Any, ...]], key: int) -> tuple[Any, ...]:
-    """Return where the words of some nodes are in a list as :func:`_names` makes it.
+    """Return the indices of some nodes' words in a list ordered as that of :func:`_names`.
 
-    The key has the nodes, and then, from ``size`` up, those of them that are named with their id.
+    The key's lower ``size`` bits are the nodes, the upper ones those that are named with their id.
     """
     nodes, numbered = key & (1 << size) - 1, key >> size
     at: list[Any] = [*bits(nodes)]
     if numbered:
         at = [n + size if numbered >> n & 1 else n for n in at]
-    if len(at) < 2:  # of one item, an itemgetter returns no sequence; of a slice, it does
+    if len(at) < 2:  # itemgetter returns a sequence for one slice, but not for one index
         at = [slice(n, n + 1) for n in at] or [slice(0)]
     if len(places) >= _PLACES_KEPT:
         places.clear()
@@ -202,10 +202,10 @@ def _names(scene: Scene) -> Sequence[str]:
 def _new_phrases(scene: Scene, phrases: dict[str, Sequence[str]], name: str) -> Sequence[str]:
     """Make an action with every node, in the order of :func:`_names`."""
     before = FORMS[name].removesuffix("{}")
-    # Days of a house, and houses, say the same: the words are kept once for all of them.
+    # Interned, because the days of all houses have the same phrases.
     phrases[name] = tuple([intern(before + word) for word in _names(scene)])
     return phrases[name]
 
 
 _PLACES_KEPT = 1_024
-"""Sets of nodes, for each scene."""
+"""Maximum number of cached sets of nodes per scene."""

@@ -52,7 +52,7 @@ class StuckError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """A goal by nodes."""
+    """A goal's conditions, sorted by the actions that they need, with nodes instead of ids."""
 
     states: tuple[tuple[int, int], ...]
     """Nodes, except the character, and the states they must have, as bits."""
@@ -146,7 +146,7 @@ class Missing:
         """Jobs for things that are not where they belong."""
         self.holds = [job for job in self.jobs if job.what == "hold"]
         self.late = [j for j in self.jobs if j.what == "put" and needs.held >> j.to & 1]
-        """Those whose thing goes into something that is held in the end."""
+        """Jobs whose thing goes on or into something that has to be held in the end."""
         self.main = [j for j in self.jobs if j.what != "hold" and j not in self.late]
         self.useful = 0
         """Things with a job other than to be held or removed."""
@@ -275,4 +275,4 @@ class Missing:
 
 
 _CAUSED = sum(1 << s for s in (_CLOSED, _OPEN, _ON, _OFF, _CLEAN, _IN, _OUT))
-"""States that actions bring about; nothing makes dirty."""
+"""States that actions bring about; no action makes a thing DIRTY."""

@@ -184,7 +184,7 @@ class _Entry:
     title: str
     description: str
     length: float
-    """Acts of its program, NaN where none is known."""
+    """Number of acts of its program; NaN if unknown."""
     source: HouseholdSource
 
 
@@ -231,7 +231,7 @@ def _household(
     goal: Goal,
     acts: tuple[Act, ...],
 ) -> Household:
-    """Return the task that a program is, which begins with a graph."""
+    """Return a program's task, which starts from a graph."""
     return Household(
         kind=program.title,
         title=program.title,
@@ -276,7 +276,7 @@ class TripleSource(HouseholdSource):
 
 @lru_cache(maxsize=8)
 def _full_boxes(home: str, scene: str) -> Boxes:
-    """Return the boxes of a scene by id, nothing where the full one is not here.
+    """Return the boxes of a scene by id; empty if the folder lacks the full scene.
 
     A trimmed scene has the ids of the full one, but only the full one has boxes.
     """

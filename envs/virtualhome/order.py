@@ -1,13 +1,12 @@
-"""Upstream's order among equals: that of Python sets, simulated.
+"""Upstream's choice among equal candidates: a simulation of the order of Python sets.
 
 If a thing is on nothing and in nothing, GRAB remembers the first of the things it is CLOSE to, in
-the order of a Python ``set`` of ids. That order depends on everything that was ever put into the
-set, taken out or read: upstream keeps the edges of its graph separate from later ones, and each
-read puts the former into the set of the latter and removes the deleted ones again. Profiles that
-follow upstream therefore record its operations on those sets, and a :class:`Ledger` repeats them
-when the order matters.
+the order of a Python ``set`` of ids. That order depends on every insertion, removal and read:
+upstream keeps the edges of its graph separate from later ones, and each read adds the former to
+the set of the latter and removes deleted ones again. Profiles that follow upstream therefore record
+its operations on those sets, and a :class:`Ledger` replays them when the order matters.
 
-:class:`HashSet` is the table behind ``set`` in CPython 3.7 and later, as far as integers go; it is
+:class:`HashSet` is the hash table of ``set`` in CPython 3.7 and later, for integers only; it is
 compared with the real one in ``tests/envs/virtualhome/test_order.py``.
 """
 
@@ -30,14 +29,14 @@ _Key: TypeAlias = tuple[Relation, int]
 
 
 class HashSet:
-    """A set of small non-negative integers in the order of CPython's, made one member at a time."""
+    """A set of small non-negative integers that iterates in CPython's order."""
 
     __slots__ = ("fill", "members", "table")
 
     def __init__(self, members: Iterable[int] = ()) -> None:
         self.table = [_FREE] * _SMALLEST
         self.fill = 0
-        """Slots that are or were in use."""
+        """Number of slots that are or were in use."""
         self.members: set[int] = set()
         for member in members:
             self.add(member)
@@ -46,14 +45,14 @@ class HashSet:
         return (member for member in self.table if member >= 0)
 
     def copy(self) -> HashSet:
-        """Return the same table; Python's own ``set.copy`` makes a tidy one."""
+        """Return a copy with the same table; Python's own ``set.copy`` rebuilds it."""
         twin = HashSet.__new__(HashSet)
         twin.table, twin.fill = self.table.copy(), self.fill
         twin.members = self.members.copy()
         return twin
 
     def add(self, member: int) -> None:
-        """Put a number in: the last slot on its way that another one left, or else a free one."""
+        """Add a number, in the last dummy slot of its probe sequence, else in the free one."""
         if member in self.members:
             return
         self.members.add(member)
@@ -63,13 +62,13 @@ class HashSet:
                 self._resize()
 
     def discard(self, member: int) -> None:
-        """Take a number out, if it is there."""
+        """Remove a number if it is there."""
         if member in self.members:
             self.members.remove(member)
             self.table[self.table.index(member)] = _DUMMY
 
     def discard_all(self, members: Iterable[int]) -> None:
-        """Take numbers out; tidies up if many slots stay behind."""
+        """Remove numbers; rebuilds the table if many dummy slots remain."""
         for member in members:
             self.discard(member)
         if self.fill - len(self.members) > (len(self.table) - 1) // 4:
@@ -86,7 +85,7 @@ class HashSet:
                 self._place(member)
 
     def _place(self, member: int) -> bool:
-        """Return whether the slot was free."""
+        """Place a number; return whether it took a free slot."""
         table = self.table
         mask = len(table) - 1
         at, perturb, left = member & mask, member, -1
@@ -102,10 +101,10 @@ class HashSet:
 
 
 class Ledger:
-    """Upstream's sets of edges beside its graph, for ON, INSIDE and CLOSE.
+    """Upstream's edge sets for ON, INSIDE and CLOSE, beside its graph.
 
-    The methods are named for what upstream does; all take and return nodes. They work on what
-    :meth:`after` returns.
+    The methods are named after upstream's operations, and take and return nodes. Call them on a
+    result of :meth:`after`.
     """
 
     _scene: Scene
@@ -113,18 +112,18 @@ class Ledger:
 
     def __init__(self) -> None:
         self._later: dict[_Key, HashSet] = {}
-        """Edges that came later, and those of the graph, from the first look on."""
+        """Edges that were added later; after a read, also those of the graph."""
         self._removed: dict[_Key, set[int]] = {}
         self._changed: dict[int, None] = {}
-        """Nodes whose states were changed, in that order: upstream lists them first."""
+        """Nodes whose states changed, in order of change: upstream lists them first."""
         self._events: list[str] = []
-        """What happened to all sets; each catches up when it is used."""
+        """Operations on all sets; each set applies them when it is next used."""
         self._caught_up: dict[_Key, int] = {}
         self._own: set[_Key] = set()
-        """Which of the later sets are this ledger's own; others are an earlier one's too."""
+        """Keys of ``_later`` that no other ledger shares; other sets are copied before a change."""
 
     def after(self, scene: Scene, ops: Iterable[Op]) -> Ledger:
-        """Return the ledger of a scene after some more operations; this one stays."""
+        """Return the ledger of a scene after some more operations; this one keeps its state."""
         twin = Ledger()
         twin._scene, twin._base = scene, _base(scene)
         twin._later = self._later.copy()
@@ -138,12 +137,12 @@ class Ledger:
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        # A snapshot is small: the scene comes again with the next operations.
+        # Keeps snapshots small: `after` is given the scene again.
         kept = {k: v for k, v in self.__dict__.items() if k not in ("_scene", "_base")}
         return {**kept, "_own": set()}
 
     def read(self, relation: Relation, tail: int) -> list[int]:
-        """Look at the heads of a node's edges, and return them in order."""
+        """Return the heads of a node's edges in order; like upstream's, a read can change it."""
         key = relation, tail
         index, removed = self._scene.index, self._removed.get(key, ())
         later = self._catch_up(key)
@@ -155,7 +154,7 @@ class Ledger:
         return [index[id] for id in later]
 
     def order(self, relation: Relation, tail: int) -> list[int]:
-        """Return the heads of a node's edges in order, as the last look has left them."""
+        """Return the heads of a node's edges in order, without counting as a read."""
         key = relation, tail
         later = self._catch_up(key)
         if later is None:
@@ -216,7 +215,7 @@ class Ledger:
         self.add(CLOSE, node, character)
 
     def near(self, node: int) -> None:
-        """Look whether the character is close to a node, through one other thing if need be."""
+        """Do the reads of upstream's test whether the character is close to a node."""
         character = self._scene.character
         if node in self.read(CLOSE, character):
             return
@@ -225,53 +224,53 @@ class Ledger:
                 return
 
     def join_boxes(self, node: int) -> None:
-        """Become CLOSE to what a node is INSIDE, rooms aside."""
+        """Make the character CLOSE to what a node is INSIDE, except rooms."""
         for box in self.read(INSIDE, node):
             if not self._scene.rooms >> box & 1:
                 self.join(box)
 
     def join_below(self, node: int) -> None:
-        """Become CLOSE to what a node is ON."""
+        """Make the character CLOSE to what a node is ON."""
         for below in self.read(ON, node):
             self.join(below)
 
     def join_related(self, relation: Relation, node: int) -> None:
-        """Become CLOSE to all that is ON, or INSIDE, a node."""
+        """Make the character CLOSE to everything that is ON, or INSIDE, a node."""
         for other in self._nodes():
             if self._leads(relation, other, node):
                 self.join(other)
 
     def join_body(self) -> None:
-        """Become CLOSE to all parts of the body."""
+        """Make the character CLOSE to all parts of its body."""
         parts = self._scene.having["BODY_PART"]
         for node in self._nodes():
             if parts >> node & 1:
                 self.join(node)
 
     def count_on(self, node: int, enough: int) -> None:
-        """Count what is ON a node, as far as enough."""
+        """Do the reads of upstream's count of what is ON a node, up to ``enough``."""
         for other in self._nodes():
             enough -= self._leads(ON, other, node)
             if not enough:
                 return
 
     def change(self, node: int) -> None:
-        """Change a node's states."""
+        """Record that a node's states changed."""
         self._changed[node] = None
 
     def look(self) -> None:
-        """List the whole graph."""
+        """Record that the whole graph was listed, which reads all sets."""
         self._events.append("look")
 
     def rebuild(self) -> None:
-        """Copy all sets."""
+        """Record that all sets were copied."""
         self._events.append("rebuild")
 
     def _nodes(self) -> list[int]:
         return [*self._changed, *(node for node in self._scene.order if node not in self._changed)]
 
     def _leads(self, relation: Relation, tail: int, head: int) -> bool:
-        """Look at a node's edges, and return whether one leads to another node."""
+        """Read a node's edges, and return whether one leads to another node."""
         key, id = (relation, tail), self._scene.ids[head]
         later = self._catch_up(key)
         if later is not None:
@@ -285,7 +284,7 @@ class Ledger:
         later.discard_all(self._removed.get(key, ()))
 
     def _catch_up(self, key: _Key) -> HashSet | None:
-        """Do to one set what happened to all since it was last used."""
+        """Apply to one set the events since it was last used; None if it has no later edges."""
         later = self._later.get(key)
         if later is None:
             return None
@@ -303,7 +302,7 @@ class Ledger:
                 before = later.table
                 later = HashSet(later)
                 if idle and later.table == before:
-                    break  # neither changes it any more
+                    break  # no further event changes it
         self._later[key] = later
         self._caught_up[key] = len(self._events)
         return later
@@ -311,15 +310,15 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """Changes of upstream's sets since the last time their order was asked for."""
+    """Operations on upstream's sets since their order was last needed."""
 
     ledger: Ledger
     ops: tuple[Op, ...] = ()
     _end: list[Ledger] = field(default_factory=list, compare=False, repr=False)
-    """The ledger after the operations, once somebody has asked."""
+    """Cache: the ledger after the operations."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Trail, (self.ledger, self.ops)  # the end is found again
+        return Trail, (self.ledger, self.ops)  # `_end` is computed again
 
     def follow(self, scene: Scene) -> Ledger:
         """Return the ledger after the operations."""
@@ -328,7 +327,7 @@ class Trail:
         return self._end[0]
 
     def then(self, scene: Scene, ops: Iterable[Op]) -> Trail:
-        """Return the trail with some more operations; one that gets too long is followed."""
+        """Return the trail with some more operations; a long one is replayed into its ledger."""
         if self._end:
             return Trail(self._end[0], tuple(ops))
         longer = (*self.ops, *ops)

@@ -40,25 +40,25 @@ class Place(NamedTuple):
 
     @property
     def x(self) -> float:
-        """Of the middle."""
+        """The centre's x."""
         return (self.x0 + self.x1) / 2
 
     @property
     def z(self) -> float:
-        """Of the middle."""
+        """The centre's z."""
         return (self.z0 + self.z1) / 2
 
     def near(self, x: float, z: float, metres: float) -> bool:
-        """Return whether a point is in this place, or so far from it at most."""
+        """Return whether a point is in this place extended by ``metres`` on every side."""
         return (
             self.x0 - metres <= x <= self.x1 + metres and self.z0 - metres <= z <= self.z1 + metres
         )
 
 
 def places(scene: Scene, world: World, boxes: Boxes | None = None) -> dict[int, Place]:
-    """Return where every node is that is anywhere; body parts are left out.
+    """Return the place of every node that has one, without body parts.
 
-    ``boxes`` are of nodes of which the scene knows none, e.g. those of the full released scene.
+    ``boxes`` are for nodes without one in the scene, e.g. those of the full released scene.
     """
     return _Placing(scene, world, boxes or {}).found
 
@@ -67,12 +67,12 @@ _ROOM = 5.0  # Side of a room that has no box.
 _HEIGHT = 2.5
 _THING = 0.25  # Side of a thing that has no box, where there is space for it.
 _FURNITURE = 0.8
-_ASTRAY = 0.5  # A box so far outside of what its node is on or in does not hold.
+_ASTRAY = 0.5  # A box whose centre is farther than this outside its host is ignored.
 _POSTURES = STATES.index("SITTING"), STATES.index("LYING")
 
 
 class _Placing:
-    """The places of one world, while they are worked out."""
+    """Computes the places of one world."""
 
     def __init__(self, scene: Scene, world: World, boxes: Boxes) -> None:
         self.scene, self.world, self.boxes = scene, world, boxes
@@ -85,7 +85,7 @@ class _Placing:
             if scene.rooms >> node & 1 or self.body >> node & 1:
                 continue
             waiting.setdefault(self._host(node), []).append(node)
-        # What is in a hand or worn is where the character is, which depends on all the others.
+        # Held and worn things come last: they are at the character, whose place depends on others.
         here = waiting.pop(scene.character, [])
         waiting.pop(_NOWHERE, None)
         for room in bits(scene.rooms):
@@ -112,7 +112,7 @@ class _Placing:
             return None
 
     def _rooms(self) -> None:
-        """Place the rooms; those without a box are in rows beyond the others."""
+        """Place the rooms; those without a box are in a grid beside the others."""
         loose = []
         for room in bits(self.scene.rooms):
             place = self._box(room, "room")
@@ -137,13 +137,13 @@ class _Placing:
         into = world.rows[INSIDE][node] & ~scene.rooms
         for host in (*bits(onto), *bits(into)):
             if host != scene.character and self.body >> host & 1:
-                return scene.character  # water over hands
+                return scene.character  # e.g. water poured over hands
             if host != node and not self._leads_back(host, node):
                 return host
         return _NOWHERE if room is None else room
 
     def _leads_back(self, host: int, node: int) -> bool:
-        """Return whether a host is, over any others, on or in the node itself: a circle."""
+        """Return whether a host is itself on or in the node, directly or indirectly: a cycle."""
         on, inside = self.world.rows[ON], self.world.rows[INSIDE]
         seen = fresh = 1 << host
         while fresh:
@@ -162,7 +162,7 @@ class _Placing:
         return "on" if self.world.rows[ON][node] >> host & 1 else "inside"
 
     def _is_first(self, node: int, relation: int) -> bool:
-        """Return whether a node's edges are those that the graph began with."""
+        """Return whether a node's edges are the initial ones."""
         first = 0
         for head in self.scene.targets.get((relation, node), ()):
             first |= 1 << head
@@ -191,7 +191,7 @@ class _Placing:
     def _at(
         self, spot: Sequence[float], node: int, place: Place | None, how: How, around: Place
     ) -> Place:
-        """Return a place in the middle of a spot, as large as the thing is, or as may be."""
+        """Return a place in the middle of a spot, with the thing's size limited to the spot's."""
         x, z, width, depth = spot
         if place is not None:
             own = place.x1 - place.x0, place.z1 - place.z0
@@ -240,7 +240,7 @@ class _Placing:
         self.found[c] = Place(x - half, z - half, x + half, z + half, low, low + 1.7, how)
 
     def _free(self, room: Place, x: float, z: float, size: float) -> tuple[float, float]:
-        """Return the point of a room nearest to another where the character hides no furniture."""
+        """Return the point of a room nearest to (x, z) where the character hides no furniture."""
         half = size / 2
         standing = [
             place
@@ -266,7 +266,7 @@ class _Placing:
 
 
 _STRIDE = 0.2
-_KNEES, _RUG = 1.0, 0.1  # Things above the one, or no higher than the other, are not in the way.
+_KNEES, _RUG = 1.0, 0.1  # Metres; things above _KNEES or below _RUG are not in the way.
 _NOWHERE = -1
 
 

@@ -123,7 +123,7 @@ class Guide:
         return self._count_met(world) == self.goal.size
 
     def _step(self, habit: Habit, world: World, others: Sequence[_Step]) -> _Step:
-        """Return what a habit does; of others' steps in the same world, equal ones are taken."""
+        """Return what a habit does; an equal step of another habit in this world is reused."""
         look = Look(self.scene, self.profile, self._needs, habit, world)
         try:
             act = look.next()

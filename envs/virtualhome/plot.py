@@ -97,7 +97,7 @@ class Plot:
         return _WORDS.get(name, name.replace("_", " "))
 
     def the(self, nodes: Sequence[int]) -> str:
-        """Return ``"the apple, the milk and the bread"``; of what every room has, also which."""
+        """Return ``"the apple, the milk and the bread"``; common things also with their room."""
         words = []
         for node, after in zip_longest(nodes, nodes[1:]):
             where = ""
@@ -193,10 +193,10 @@ class Plot:
         self.start.states[STATES.index(state)] |= 1 << self.c
 
     def vary(self, share: float, *pairs: tuple[str, str]) -> None:
-        """Begin with some nodes of some classes in a state or out of it, as it happens.
+        """Begin with a random share of some classes' nodes in the opposite state.
 
-        A share of the nodes is changed; the goal's are left alone. ``pairs`` has classes, each with
-        one of the two states that it changes between.
+        Nodes whose states are in the goal stay as they are. ``pairs``: a class, and one of the two
+        states between which its nodes change.
         """
         for name, state in pairs:
             for node in self.nodes(name):
@@ -205,7 +205,7 @@ class Plot:
 
     @property
     def is_resting(self) -> bool:
-        """Whether it begins sitting or lying."""
+        """Whether the character begins sitting or lying."""
         return any(self.start.states[STATES.index(s)] >> self.c & 1 for s in _POSTURES)
 
     # The goal.
@@ -243,23 +243,23 @@ class Plot:
         self._added.append((self.c, "ON", seat))
 
     def stand(self) -> None:
-        """End on one's feet."""
+        """End standing."""
         self._posture = frozenset()
 
     def face(self, node: int) -> None:
-        """End turned to something."""
+        """End facing something."""
         self._added.append((self.c, "FACING", node))
 
     @property
     def posture_matters(self) -> bool:
-        """Whether the goal says how one sits, lies or stands."""
+        """Whether the goal includes the posture."""
         return self._posture is not None
 
     def goal(self) -> Goal:
         """Return the goal, by ids.
 
-        Clean things stay clean, whatever is washed on the way; so a thing whose states matter is
-        dirty in the end only if that is required, and otherwise begins clean.
+        A thing whose states matter begins clean unless it has to be DIRTY in the end: then washing
+        it on the way does not spoil the goal.
         """
         ids = self.scene.ids
         states = []

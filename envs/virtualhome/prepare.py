@@ -50,7 +50,7 @@ from creditrl.errors import DataError, did_you_mean
 __all__ = ["FIRST_ADDED", "Orderly", "Preparation", "prepare"]
 
 FIRST_ADDED = 1000
-"""Ids from here on are those of things that programs add."""
+"""Ids from here on belong to things that programs add."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ _LIGHTS = ("light", "lamp")
 
 
 class Orderly:
-    """A scene in good order, in which many programs may begin; its graph dict is not changed."""
+    """A tidy scene in which many programs can begin; its graph dict is not changed."""
 
     def __init__(self, graph: GraphDict) -> None:
         nodes = [{**node, "states": _in_order(node)} for node in graph["nodes"]]
@@ -118,7 +118,7 @@ class Orderly:
         self._scene, self._world = Scene.of(self._graph)
 
     def furnished(self, program: Program, tables: Tables) -> tuple[Scene, World]:
-        """Return the scene with the things that a program brings along, see :func:`prepare`."""
+        """Return the scene with the things that a program adds, see :func:`prepare`."""
         edges: list[dict[str, Any]] = []
         added: dict[int, dict[str, Any]] = {}
         there = ChainMap(added, self._there)
@@ -165,7 +165,7 @@ class Orderly:
 
 
 def _in_order(node: Mapping[str, Any]) -> list[str]:
-    """Return the states of a thing in good order: shut, plugged in, clean, and lights are on."""
+    """Return the states of a tidy thing: shut (doors open), plugged in, clean, lights on."""
     states = [state for state in node["states"] if state in ("ON", "OFF")]
     if node["class_name"] == CHARACTER:
         return []
@@ -190,7 +190,7 @@ def _place(
     room: Mapping[int, int],
     rooms: Sequence[int],
 ) -> tuple[int | None, int]:
-    """Return what a thing may be on, if anything, and the room, which is ``here`` if that is."""
+    """Return what a thing may be on, or None, and its room; surfaces in ``here`` come first."""
     for any_room in (False, True) if here is not None else (True,):
         for placing in tables.placings.get(name, ()):
             for id in sorted(there):
@@ -213,7 +213,7 @@ def _edge(tail: int, relation: str, head: int) -> dict[str, Any]:
     return {"from_id": tail, "relation_type": relation, "to_id": head}
 
 
-# -- the program, again and again ----------------------------------------------------------------
+# -- repairs of the initial world ----------------------------------------------------------------
 
 _OPPOSITE = {
     CLOSED: OPEN,
@@ -227,7 +227,7 @@ _TRIES = 4
 
 
 class _Attempt:
-    """One program in one scene, carried out with more and more put right before it begins."""
+    """One program in one scene, restarted after each repair of the initial world."""
 
     def __init__(self, scene: Scene, acts: Sequence[Act], profile: Profile) -> None:
         self.scene, self.acts, self.profile = scene, acts, profile
@@ -259,7 +259,7 @@ class _Attempt:
         return worlds, None
 
     def fix(self, draft: Draft, worlds: list[World], failure: Failure, nth: int) -> bool:
-        """Do one thing to the initial world; return whether there was anything to do."""
+        """Repair the initial world in one respect; return whether a repair was possible."""
         fix = _FIXES.get(failure.code)
         if fix is None:
             return False
@@ -267,14 +267,14 @@ class _Attempt:
         return fix(self, draft, worlds, n, nth)
 
     def done_with(self, at: int, node: int, *names: str) -> bool:
-        """Return whether some action was done with a node before an act."""
+        """Return whether one of these actions was done with a node before act ``at``."""
         return any(
             act.name in names and node in nodes
             for act, nodes in zip(self.acts[:at], self.nodes[:at], strict=True)
         )
 
     def reached(self, at: int) -> list[int]:
-        """Return where the character went before an act, the last first."""
+        """Return the targets of the character's moves before act ``at``, the last first."""
         before = zip(self.acts[:at], self.nodes[:at], strict=True)
         return [nodes[0] for act, nodes in before if act.name in _GOING][::-1]
 
@@ -284,7 +284,7 @@ class _Attempt:
         at = len(worlds) - 1
         near = [k for k in range(at) if is_close(self.scene, worlds[k], n)]
         if near and self.acts[near[-1]].name == "FIND":
-            # What the character looked for next should have been at hand where it was.
+            # FIND made the character leave this node: put what it looked for within reach.
             return self._join(draft, worlds, near[-1], self.nodes[near[-1]][0], nth)
         return self._join(draft, worlds, at, n, nth)
 
@@ -294,7 +294,7 @@ class _Attempt:
         own = world.held(scene) | scene.having["BODY_PART"] | 1 << self.c | 1 << n
         close = world.rows[CLOSE][self.c] & ~own
         order = dict.fromkeys([*self.reached(at), *bits(close)])
-        # What was taken in between is close to nothing any more that it was close to before.
+        # GRAB removes a thing's CLOSE edges, so a grabbed thing cannot be the anchor.
         anchors = [
             node for node in order if close >> node & 1 and not self.done_with(at, node, "GRAB")
         ]
@@ -318,18 +318,18 @@ class _Attempt:
         return True
 
     def _bring_along(self, draft: Draft, at: int, n: int) -> bool:
-        """Lay what the character went to, and took, on or beside a node."""
+        """Put the thing that the character last went to, if it was grabbed, on or beside a node."""
         thing = self.reached(at)[0]
         if self.scene.ids[thing] < FIRST_ADDED or not self.done_with(at, thing, "GRAB"):
             return False
         self._move(draft, thing, n)
-        # From the floor, it would be taken from whatever it is close to, the character as well.
+        # Otherwise GRAB would remember something CLOSE, possibly the character, as its origin.
         draft.link(ON, thing, n)
         draft.link_both(CLOSE, thing, 1 << n)
         return True
 
     def _move(self, draft: Draft, n: int, to: int) -> None:
-        """Lay a thing on, or beside, another one."""
+        """Move a thing into another's room, and onto it if it is a surface."""
         scene = self.scene
         room = room_of(scene, draft.peek(), to)
         for relation in (ON, INSIDE, CLOSE):
@@ -363,7 +363,7 @@ class _Attempt:
     def _set_back(self, draft: Draft, worlds: list[World], n: int, nth: int) -> bool:
         states, name = worlds[-1].states, self.acts[len(worlds) - 1].name
         needed = _NEEDED[name]
-        if states[needed] >> n & 1:  # it is something else
+        if states[needed] >> n & 1:  # that state is right, so another one is wrong
             needed = SWITCHED_OFF if name == "OPEN" else PLUGGED_IN
         return self._set(draft, worlds, n, needed)
 
@@ -420,7 +420,7 @@ class _Attempt:
         return True
 
     def _lay_down(self, draft: Draft, worlds: list[World], n: int, nth: int) -> bool:
-        """Give a thing something that it can be put back on."""
+        """Put a thing on a surface in its room, so that it can be put back there."""
         world = draft.peek()
         room = room_of(self.scene, world, n)
         for surface in bits(self.scene.having["SURFACES"]):

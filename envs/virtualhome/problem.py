@@ -55,5 +55,5 @@ class HouseholdSource(ABC):
         """Read or make the household; DataError if a file is missing or damaged."""
 
     def boxes(self) -> Boxes:
-        """Return bounding boxes by id, for nodes of which the scene has none: maps use them."""
+        """Return bounding boxes by id for nodes without one in the scene; maps use them."""
         return {}

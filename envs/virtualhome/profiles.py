@@ -37,11 +37,12 @@ class Profile:
     first_posture: bool = False
     """Whether the character sits or lies is read from the initial graph."""
     crashes: bool = False
-    """FIND of what is not close, and PUTOFF, raise an error upstream; so does what asks for the
-    room of a thing that is in none."""
+    """PUTOFF, FIND of something that is not close, and actions that need the room of a thing in no
+    room fail as errors raised by upstream."""
     room: Literal["direct", "climb", "search"] = "search"
-    """How to find a thing's room. ``"direct"``: the one it is INSIDE. ``"climb"``: if it is INSIDE
-    one thing only, where that is. ``"search"``: the nearest through whatever it is INSIDE."""
+    """How to find a thing's room. ``"direct"``: the one it is INSIDE. ``"climb"``: the same if it
+    is INSIDE several things, else up its containers. ``"search"``: the nearest up all
+    containers."""
     order: Literal["lowest", "sets"] = "lowest"
     """Which of several equals comes first: the lowest id, or as in Python's sets."""
     copies: bool = False

@@ -76,7 +76,7 @@ class Program:
 
 _ACTION = re.compile(r"\[\s*(\w+)\s*\]")
 _COUNTED = re.compile(r"(?<!\s)\s*+\[\d+\]$")
-"""The number of a line that upstream's own writer puts behind it."""
+"""The line number that upstream's own writer appends."""
 _ALIASES = {"LOOKAT_MEDIUM": "LOOKAT"}
 """Other names that upstream gives an action."""
 _MENTION = re.compile(r"\s*+<\s*+([^<>]++)>\s*+\(\s*+(?:\d++\s*+\.\s*+)?(\d++)\s*+\)")

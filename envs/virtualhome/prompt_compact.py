@@ -15,11 +15,11 @@ be reached, ``near`` if it is beside the character and shut in, else ``far``; be
 is ``in`` or ``on``, or ``shut`` if that was inferred. Whether things are clean is given only if the
 task is about that.
 
-Numbers keep a task's words apart from its things: who learned what "put1 and2 away in3" asks for
-knows it of all things. They follow their word without a space because the tokenizer of small
-policies joins a word with " 1" to one token, and what is done to thing 1 would have nothing in
-common with what is known of thing 1. Of what was done last it may; thereby it learns never to join
-an action with its object.
+Numbers separate a task's wording from its things: a policy that has learned "put1 and2 away in3"
+can do it with any things. A number follows its word without a space because the tokenizer of small
+policies merges a word and " 1" into one token, so "put 1" and "here 1" would share no token for
+thing 1. The last action has the space on purpose: its verb then counts as the word of a name, and
+the tokenizer never merges a verb with an object.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ _PLACED = re.compile(rf"\b(?:in|into|on|onto|with){_NUMBERS}")
 _PLACE_AGAIN = re.compile(r"\b(?:in|into|on|onto|with) (?:it|them)\b")
 _AGAIN = re.compile(r"\b(?:it|them)\b")
 _TIMES = 2
-"""Done so often, an action is not offered again; the expert never does one three times.
+"""An action done this often is not offered again; the expert never does one three times.
 
-A thing may be grabbed as often as it was dropped: both hands are needed to open what it goes into.
+Walks and grabs have no limit: a thing may have to be dropped to free a hand, and grabbed again.
 """
 _SHOWN_BY = {
     "open": "closed",
@@ -92,7 +92,7 @@ _OPPOSITE |= {two: one for one, two in _OPPOSITE.items()}
 
 
 def compact(ask: Ask) -> str:
-    """Return what a small policy reads: the task, what is known of its things, and oneself."""
+    """Return a small policy's prompt: the task, what is known of its things, and the character."""
     goal, actions = _read(ask.goal, tuple(ask.admissible_actions))
     facts = facts_of(ask)
     unsaid = _unsaid(goal.text)
@@ -106,9 +106,9 @@ def compact(ask: Ask) -> str:
 
 @lru_cache(maxsize=1024)
 def _read(text: str, admissible: tuple[str, ...]) -> tuple[Goal, frozenset[str]]:
-    """Return a task taken apart, and the admissible actions; both functions of a turn ask."""
+    """Return a parsed task and the admissible actions; cached for both functions of a turn."""
     actions = frozenset(admissible)
-    # What one can walk to has a name, also in houses that are not ours.
+    # Targets of walks also name the things of houses that our generator did not make.
     walks = {action[8:] for action in admissible if action[:8] == "walk to "} - known_names()
     return read_goal(text, frozenset(n for n in walks if not n[-1].isdigit())), actions
 
@@ -146,7 +146,7 @@ def _known(name: str, goal: Goal, facts: Facts, actions: frozenset[str]) -> Iter
 
 
 def _self(goal: Goal, facts: Facts, actions: frozenset[str]) -> Iterator[str]:
-    """Yield lines about oneself: what can be opened here, the posture, the last action."""
+    """Yield lines on the character: what it can open here, its posture, its last action."""
     if _searching(goal, facts, actions):
         yield from (f"shut {n}" for n in _boxes(goal) if f"open {n}" in actions)
     if "stand up" in actions:
@@ -195,16 +195,22 @@ def _is_clean(name: str, facts: Facts) -> bool:
 
 
 def choices(ask: Ask) -> tuple[str, ...]:
-    """Return the admissible actions that may serve the task, in an order of the task's own.
+    """Return the admissible actions that may serve the task, in an order fixed by the task.
 
-    All about what the task names. As long as something of it was not seen, also what can be opened
-    here: who walks to a thing stands before what it is shut in. Things are put on surfaces and into
-    what holds things, and on no thing that is itself to be put somewhere; the simulator lets one
-    put a spoon into a pen. What changes nothing is left out (walking to where one is or to what one
-    holds, washing what is clean), what takes back a switch, a plug, a piece of clothing or the
-    putting of a thing where the task may want it, all about what is clean or worn and named no
-    further, and what was done twice before: small policies go in circles.
-    Where that leaves nothing, or the task names nothing, all admissible actions.
+    These are the actions on things that the task names, and standing up. While one of these things
+    is unseen or shut in, opening furniture is included: a character that walked to a thing is in
+    front of the furniture with it. With full hands, dropping a held thing is included. Things are
+    put only on surfaces and into containers, and never on a thing that is itself to be moved; the
+    simulator would even put a spoon into a pen.
+
+    Small policies go in circles, so these are left out:
+
+    - walking to where the character is or to what it holds, and washing what is clean;
+    - undoing a switch, a plug or a piece of clothing, and grabbing a thing that was put somewhere;
+    - everything with a washed or worn thing that the task names only once;
+    - what was done twice before, except walking and grabbing.
+
+    If nothing is left, or the task names nothing, all admissible actions are returned.
     """
     goal, actions = _read(ask.goal, tuple(ask.admissible_actions))
     facts = facts_of(ask)
@@ -234,7 +240,7 @@ def choices(ask: Ask) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _named_once(goal: Goal) -> frozenset[str]:
-    """Return the things that the task names once, and by no "it" or "them"."""
+    """Return the things that the task names once; none if it says "it" or "them"."""
     if _AGAIN.search(goal.words):
         return frozenset()
     numbers = re.findall(r"\d+", goal.words)
@@ -243,7 +249,7 @@ def _named_once(goal: Goal) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _about(goal: Goal) -> tuple[str, ...]:
-    """Return the actions about a task's things that it may need, possible now or not."""
+    """Return the actions on a task's things that it may need, whether admissible now or not."""
     things, text = goal.things, goal.text
     verbs = list(_SINGLE)
     if _CLEANING.search(text):
@@ -260,7 +266,7 @@ def _about(goal: Goal) -> tuple[str, ...]:
     pairs = [(one, two) for one in things for two in things if one != two]
     return (
         *(f"{verb} {name}" for name in things for verb in verbs),
-        # "Put on the hat": "put hat on door" is no way to it.
+        # "Put on the hat" never needs "put hat on door".
         *(
             f"put {one} {on} {two}"
             for i, one in numbered
@@ -273,5 +279,5 @@ def _about(goal: Goal) -> tuple[str, ...]:
 
 
 def _numbers_of(where: re.Pattern[str], goal: Goal) -> set[int]:
-    """Return the numbers of the things that a task's words name so."""
+    """Return the numbers of the things that a pattern finds in a task's words."""
     return {int(n) for part in where.findall(goal.words) for n in re.findall(r"\d+", part)}

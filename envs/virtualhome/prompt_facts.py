@@ -39,19 +39,19 @@ _VERBS = (
 
 
 class Act(NamedTuple):
-    """An action in words, taken apart."""
+    """A parsed action."""
 
     verb: str
     """``"walk to"``; with two objects ``"put onto"``, ``"put into"`` or ``"pour"``."""
     thing: str = ""
-    """The object, of two the first; may end with a number."""
+    """The first object; may end with a number."""
     to: str = ""
     """The second object."""
 
 
 @lru_cache(maxsize=16_384)
 def act_of(action: str) -> Act:
-    """Take an action apart; any text is one."""
+    """Parse an action; accepts any text."""
     if two := _TWO.fullmatch(action):
         verb = "pour" if two[1] == "pour" else f"put {two[3]}to"
         return Act(verb, two[2], two[4])
@@ -63,7 +63,7 @@ def act_of(action: str) -> Act:
 
 
 class _Told(NamedTuple):
-    """One observation, taken apart."""
+    """A parsed observation."""
 
     states: tuple[tuple[str, tuple[str, ...]], ...]
     on: tuple[tuple[str, str], ...]
@@ -91,7 +91,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _spelled(name: str) -> str:
-    """Return a name as actions have it."""
+    """Return a name as actions spell it."""
     return name.replace("_", " ")
 
 
@@ -124,9 +124,9 @@ def containers() -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def places_of(name: str) -> tuple[str, ...]:
-    """Return how things can stand with one: ``"on"`` a surface, ``"in"`` what holds things.
+    """Return where things can be put: ``"on"`` if this is a surface, ``"in"`` if it is a container.
 
-    Both for what our generator does not know.
+    Both for names that our generator does not know.
     """
     from creditrl.envs.virtualhome.vocabulary import BODY_PARTS, FIXTURES, STRUCTURE, THINGS
 
@@ -140,14 +140,14 @@ def places_of(name: str) -> tuple[str, ...]:
 
 
 class Goal(NamedTuple):
-    """A task's text, taken apart."""
+    """A parsed task."""
 
     text: str
-    """The description, or the title where there is none."""
+    """The description, or the title if there is none."""
     words: str
-    """The text, in lower case, without articles, its things by their number from 1 on."""
+    """The text in lower case, without articles, each thing replaced by its number, from 1."""
     things: tuple[str, ...]
-    """The things that it names, in its order, rooms left out."""
+    """The things that it names, without rooms, in order of first mention."""
 
 
 _LEFT_OUT = frozenset({"the", "a", "an", "your", "is", "are", "you"})
@@ -156,13 +156,13 @@ _PIECE = re.compile(r"[a-z]+|\.")
 
 @lru_cache(maxsize=4096)
 def read_goal(goal: str, names: frozenset[str] = frozenset()) -> Goal:
-    """Take a task's text apart: of title and description the description, if there is one.
+    """Parse a task's text: the description if there is one, else the title.
 
     The longest name counts ("table lamp" is not a table), and a name before "it" or "them" is a
     verb ("light it"). The last word of a thing named before refers to it ("the pan").
 
-    A goal is, for example, ``"Wash hands(Go to the sink)"``. ``names`` are of things besides those
-    that our generator knows, in lower case.
+    A goal is, for example, ``"Wash hands(Go to the sink)"``. ``names`` are lower-case names of
+    things that our generator does not know.
     """
     title, _, description = goal.removesuffix(")").partition("(")
     text = description or title

@@ -74,22 +74,22 @@ _PLAIN, _EDGE, _GLASS = (226, 226, 222), (120, 124, 132), (120, 190, 235)
 _PERSON, _NOSE, _SIGHT = (46, 120, 220), (12, 50, 110), (130, 170, 235)
 
 _MARGIN = 8
-_THIN = 0.35  # Walls that are thicker are corners, of which the box hides the shape.
+_THIN = 0.35  # Metres; a thicker wall is a corner piece, whose box does not show its shape.
 _SMALLEST = 5  # Pixels of a thing's side.
-_OVERHEAD = 1.9  # Metres above which something hangs over one's head.
+_OVERHEAD = 1.9  # Metres above which something hangs overhead.
 
 
 Rect = tuple[int, int, int, int]
-"""(left, top, right, bottom) in pixels, all of them inside."""
+"""(left, top, right, bottom) in pixels, inclusive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Place of everything in a picture."""
+    """Layout of a map."""
 
     size: tuple[int, int]
     height: int
-    """Of the map; the words and the legend are below it."""
+    """Height of the map in pixels, without the text and the legend below it."""
     rects: Mapping[int, Rect]
     """By id, where it is drawn; walls, floors and ceilings are left out."""
 
@@ -123,7 +123,7 @@ def draw_map(
         size: width and height in pixels.
         labels: whether to write names into the map: of rooms, of what is near or held, and of as
             much else as there is space for.
-        boxes: by id, for nodes of which the scene knows none.
+        boxes: by id, for nodes without one in the scene.
 
     Returns:
         uint8 [height, width, 3]; equal for equal arguments.
@@ -179,7 +179,7 @@ def picture_size(size: Any, name: str = "size") -> tuple[int, int]:
 
 
 class _View:
-    """A map's scale, and what is asked again and again while it is drawn."""
+    """A map's scale, and values that drawing needs repeatedly."""
 
     def __init__(
         self, scene: Scene, world: World, size: tuple[int, int], boxes: Boxes | None
@@ -233,7 +233,7 @@ class _View:
 
     @property
     def radius(self) -> int:
-        """Of the character, in pixels."""
+        """The character's radius in pixels."""
         return max(6, round(0.25 * self.scale))
 
     def ahead(self) -> tuple[float, float]:
@@ -246,7 +246,7 @@ class _View:
         return (dx / length, -dz / length) if length > 1e-6 else (0.0, -1.0)
 
     def faced(self) -> list[int]:
-        """Return what the character faces and is on the map."""
+        """Return the nodes on the map that the character faces."""
         row = self.world.rows[FACING][self.scene.character]
         return [n for n in bits(row) if n in self.places and n != self.scene.character]
 
@@ -268,13 +268,13 @@ class _View:
         return bool(self.world.states[STATES.index(state)] >> node & 1)
 
     def depth(self, node: int) -> tuple[float, float, int]:
-        """Return what to sort by so that what is above is drawn later."""
+        """Return a sort key by which higher things are drawn later."""
         place = self.places[node]
         width, depth = _sides(place)
         return place.low, -width * depth, node
 
     def name(self, node: int) -> str:
-        """Return what a node is called: its class, and its id where there are several."""
+        """Return a node's label: its class, with the id if there are several."""
         name = self.scene.classes[node]
         alone = self.scene.of_class[name].bit_count() == 1
         return name if alone else f"{name} {self.scene.ids[node]}"
@@ -288,7 +288,7 @@ def _sides(place: Place) -> tuple[float, float]:
 def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     from PIL import ImageFont
 
-    return ImageFont.load_default(size)  # Pillow's own, so it is there everywhere
+    return ImageFont.load_default(size)  # bundled with Pillow, so always available
 
 
 def _draw_thing(pen: ImageDraw.ImageDraw, view: _View, node: int) -> None:
@@ -406,10 +406,10 @@ def _legend_rows(view: _View) -> list[list[tuple[int, str]]]:
 
 
 def _draw_words(pen: ImageDraw.ImageDraw, view: _View) -> None:
-    """Write below the map: where the character is and how, its hands, and the legend."""
+    """Write the character's place, posture and hands, and the legend, below the map."""
     scene, world, c = view.scene, view.world, view.scene.character
     font = _font(view.font_size)
-    # What is beyond the map's edge does not run into the words.
+    # Covers what was drawn beyond the map's edge.
     pen.rectangle((0, view.height, *view.size), fill=_PAPER)
     y = view.height + _MARGIN // 2
     posture = [name for name in world.states_of(c) if name in ("SITTING", "LYING")]

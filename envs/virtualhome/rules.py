@@ -55,7 +55,7 @@ def perform(scene: Scene, world: World, act: Act, profile: Profile = FIXED) -> O
 
     Raises:
         UnknownNameError: there is no such action or no such node, or the number of objects is
-            wrong. All that an agent may write is checked before.
+            wrong. No text of an agent gets here unparsed.
     """
     rule = _RULES.get(act.name)
     if rule is None or len(act.objects) != ACTIONS[act.name]:
@@ -82,7 +82,7 @@ def _walk(turn: Turn, n: int) -> Failure | None:
         return turn.no("not_upright")
     here = turn.room(c)
     if turn.ordered:
-        turn.room(n)  # upstream looks twice
+        turn.room(n)  # upstream reads it twice
     if here is None:
         return turn.lost(c)
     if to is None:
@@ -117,7 +117,7 @@ def _walk(turn: Turn, n: int) -> Failure | None:
     for thing in held:
         near |= 1 << thing
         turn.note("join", thing)
-        turn.link(INSIDE, thing, here)  # upstream's: it stays behind in name
+        turn.link(INSIDE, thing, here)  # as upstream: a held thing stays INSIDE the old room
     if profile.near_things_on and turn.has("SURFACES", n):
         near |= draft.column(ON, n)
         turn.note("join_related", ON, n)
@@ -137,7 +137,7 @@ def _find(turn: Turn, n: int) -> Failure | None:
     if far and not turn.is_down():
         if turn.profile.crashes:
             return turn.no("crash")
-        failure = _walk(turn, n)  # and upstream stops here
+        failure = _walk(turn, n)  # after a successful walk, upstream does no more
         if failure is None or not turn.near(n):
             return failure
     elif not turn.near(n):
@@ -188,7 +188,7 @@ def _grab(turn: Turn, n: int) -> Failure | None:
 
 
 def _whence(turn: Turn, n: int) -> tuple[int, Relation] | None:
-    """Return what a thing is taken from, and how it is related to it."""
+    """Return what a thing is taken from, and its relation to that."""
     for relation in (ON, INSIDE, CLOSE):
         other = turn.first(relation, n, ~turn.scene.rooms)
         if other is not None:
@@ -292,7 +292,7 @@ def _watch(turn: Turn, n: int) -> Failure | None:
         and not turn.world.rows[FACING][turn.c] >> n & 1
     ):
         return turn.no("not_facing", n)
-    turn.shut_away(n)  # upstream only complains of it
+    turn.shut_away(n)  # upstream reads and reports it, but does not fail
     return None
 
 

@@ -127,7 +127,7 @@ class Tables:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Triple:
-    """A program, the graph that it began with and the graph that it left."""
+    """A program with its initial and its final graph."""
 
     id: str
     scene: str
@@ -146,7 +146,7 @@ _PARTS = (
 
 
 def holds_data(folder: Path) -> bool:
-    """Return whether a folder has files of VirtualHome's, itself."""
+    """Return whether a folder directly contains files or folders of VirtualHome."""
     return any(next(folder.glob(name), None) is not None for name in _PARTS)
 
 
@@ -332,7 +332,7 @@ class OfficialFolder:
                 "nodes": [{**n, "states": states.get(n["id"], n["states"])} for n in nodes],
                 "edges": _edited(edges, entry["final_edges_removed"], entry["final_edges_added"]),
             }
-        except CreditRLError as error:  # of the scene: it says itself what to do
+        except CreditRLError as error:  # from reading the scene; it already says what to do
             raise DataError(f"{where}: {error}") from None
         except (TypeError, KeyError, ValueError) as error:
             raise DataError(f"{where}: damaged ({error!r}). Run `{_GET}`.") from None

@@ -66,9 +66,9 @@ ERROR_INPUT = "Error Input. Your input must contains 'Action: '"
 
 
 class SpaError(Exception):
-    """SPA's environment raises here.
+    """SPA's environment raises an error here.
 
-    ``names`` and ``last`` are those afterwards; None: unchanged.
+    ``names`` and ``last`` are the values afterwards; ``names=None``: both are unchanged.
     """
 
     def __init__(self, names: Mapping[str, int] | None = None, last: int = -1) -> None:
@@ -77,10 +77,10 @@ class SpaError(Exception):
 
 
 class SpaRead(NamedTuple):
-    """Reading of an action."""
+    """A parsed and grounded action."""
 
     act: Act | None
-    """None: it fails before upstream's simulator is asked."""
+    """None if it fails before it reaches upstream's simulator."""
     failure: str
     """Why: ``"unparsed"``, ``"unknown"``, ``"not_held"`` or ``"itself"``; else empty."""
     why: str
@@ -95,10 +95,10 @@ class SpaRead(NamedTuple):
 
 
 def drop_mutual(edges: Iterable[tuple[int, str, int]]) -> list[tuple[int, str, int]]:
-    """Return the edges that SPA plays with.
+    """Return the edges that SPA keeps.
 
-    An edge goes where the way back is an edge INSIDE, and that one goes too. Upstream removes from
-    the list that it walks through, so the edge behind a removed one is not looked at. Edges are
+    An edge is dropped if its reverse is an edge INSIDE, which is dropped too. Upstream removes from
+    the list over which it iterates, so it skips the edge after a removed one. Edges are
     (from id, relation, to id), in the order of the graph dict.
     """
     left = list(edges)
@@ -143,7 +143,7 @@ _PATTERNS = tuple(
 
 
 def _program_line(text: str) -> str:
-    """Return an action as a line of a program, with 1 for every id."""
+    """Return an action as a program line, with 1 for every id; SpaError for an empty text."""
     line = text.lower().strip()
     if not line:
         raise SpaError
@@ -162,7 +162,7 @@ def _program_line(text: str) -> str:
 
 
 def _taken_apart(text: str) -> str:
-    """Return a line made of a text that has no form: its first word is the action."""
+    """Return the program line for a text that matches no form: its first word is the action."""
     if ":" in text:
         text = text[text.index(":") + 1 :].strip()
     if not text:
@@ -189,11 +189,11 @@ def read(
 
 
 FORMS_IN_WORDS: Mapping[str, str] = {**FORMS, "RELEASE": "release {}"}
-"""The form of every action that is understood somehow."""
+"""The form of every action in words; ``release`` with an object is read by splitting at spaces."""
 
 
 def words(scene: Scene, act: Act) -> str:
-    """Return an action in words, whether they are understood as it or not."""
+    """Return an action in words, even if SPA would read them otherwise."""
     names = [scene.classes[scene.index[id]] for id in act.objects]
     if act.name != "RELEASE":
         names = [name.replace("_", " ") for name in names]
@@ -203,7 +203,7 @@ def words(scene: Scene, act: Act) -> str:
 def say(
     scene: Scene, world: World, names: Mapping[str, int], last: int, seed: int, act: Act
 ) -> str | None:
-    """Return the words that are understood as an action; None if no words are."""
+    """Return an action in words; None if SPA would read them as something else."""
     text = words(scene, act)
     return text if read(scene, world, names, last, text, seed).act == act else None
 
@@ -211,7 +211,7 @@ def say(
 def meant(
     scene: Scene, world: World, names: Mapping[str, int], last: int, seed: int, nodes: int
 ) -> tuple[int, int]:
-    """Return those of these nodes that their names refer to, and those as the first of two."""
+    """Return the nodes that names refer to, and the same for the first of two objects, as bits."""
     ground = Ground(scene, world, names, last, seed)
     stands = given = 0
     held = world.held(scene)
@@ -229,7 +229,7 @@ def meant(
 def sayable(
     scene: Scene, possible: Mapping[str, Choice], stands: int, given: int
 ) -> dict[str, Choice]:
-    """Return what can be said of what is possible; the masks are those of :func:`meant`."""
+    """Return the possible actions that words can name; the masks are those of :func:`meant`."""
     found: dict[str, Choice] = {}
     for name, choice in possible.items():
         if isinstance(choice, bool):
@@ -246,15 +246,15 @@ def sayable(
     return found
 
 
-# SPA reads lines by regular expressions that take quadratic time on a text of opening brackets.
-# What follows finds the same in linear time; each docstring names the expression.
+# SPA parses lines by regular expressions that take quadratic time on a text of opening brackets.
+# These functions find the same in linear time; each docstring names its expression.
 _CLOSING = {"[": "]", "<": ">", "(": ")"}
 _DIGITS = re.compile(r"\d+")
 _NUMBER_BEGINS = re.compile(r">\s*+\(")
 
 
 class _Next:
-    """Where a character comes next in a text; asked from left to right, each is sought once."""
+    """Finds the next position of a character; linear in total if starts never decrease."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -271,8 +271,8 @@ class _Next:
 def bracketed(text: str, openings: str = "[<(", *, within_line: bool = True) -> Iterator[str]:
     r"""Yield the text in brackets, as ``\[(.*?)\]|\<(.*?)\>|\((.*?)\)`` finds it.
 
-    ``within_line=False``: across lines as well, as ``\[([^]]+)\]|...`` does, which skips what is
-    empty.
+    ``within_line=False``: across lines as well, as ``\[([^]]+)\]|...`` does, which skips empty
+    brackets.
     """
     following = _Next(text)
     at = 0
@@ -286,7 +286,7 @@ def bracketed(text: str, openings: str = "[<(", *, within_line: bool = True) -> 
 
 
 def numbers(text: str) -> Iterator[str]:
-    r"""Yield the second part of every ``\<(.+?)\>\s*\((.+?)\)``, each sought behind the last."""
+    r"""Yield the second group of every match of ``\<(.+?)\>\s*\((.+?)\)``, without overlaps."""
     at = text.find("<")
     while at >= 0:
         following = _Next(text)
@@ -407,18 +407,18 @@ class Ground:
     def failed(self, code: str, why: str, said: str = "") -> SpaRead:
         """Return the reading of a failed action.
 
-        SPA's own message begins with ``said``, in which it then looks for an action.
+        SPA's own message begins with ``said``; SPA then searches the message for an action.
         """
         if "[" in said and next(bracketed(said, "["), None) is None:
             raise self.error()
         return SpaRead(None, code, why, self.names, self.last)
 
     def error(self) -> SpaError:
-        """Return the error that SPA raises, with what it leaves behind."""
+        """Return the error that SPA raises, with the names and the last object so far."""
         return SpaError(self.names, self.last)
 
     def _last_of(self, relation: Relation, node: int, nodes: int) -> int:
-        """Return the last of some nodes in a set of all that a node is related to."""
+        """Return the id of the last of some nodes in upstream's set of a node's neighbours."""
         rows, back = self.world.rows[relation][node], self.world.back[relation][node]
         among = (rows | back) & nodes
         if among & (among - 1) == 0:
@@ -442,7 +442,7 @@ def _order(scene: Scene, world: World, relation: Relation, node: int) -> list[in
 
 
 def _ledger(scene: Scene, world: World) -> Ledger:
-    """Return upstream's sets as the last look has left them."""
+    """Return upstream's sets in their current state."""
     trail: Trail = world.trail or Trail(Ledger())
     return trail.follow(scene)
 
@@ -453,7 +453,7 @@ _OPEN = STATES.index("OPEN")
 
 
 def sentence(scene: Scene, world: World) -> str:
-    """Return SPA's sentence after a success; SPA raises if the character is in nothing."""
+    """Return SPA's observation after a success; its error text if the character is in nothing."""
     close = world.rows[CLOSE][scene.character]
     room = _last_inside(scene, world, scene.character)
     if room is None:

@@ -48,9 +48,9 @@ def task_text(title: str, description: str) -> str:
 def seen(scene: Scene, world: World) -> int:
     """Return what the character perceives, as bits.
 
-    The rooms, what is in the room where it is and not inside something closed, and what it holds. A
-    thing on another is where the other is: upstream leaves a carried thing INSIDE the room it was
-    carried from.
+    These are the rooms, what is in the character's room and not inside something closed, and what
+    it holds. A thing on or in another counts as being where that one is: upstream leaves a carried
+    thing INSIDE the room it was carried from.
     """
     room = room_of(scene, world, scene.character)
     there = 0 if room is None else _holds(world, world.back[INSIDE][room])
@@ -62,7 +62,7 @@ def seen(scene: Scene, world: World) -> int:
 
 
 def _holds(world: World, nodes: int) -> int:
-    """Return some nodes, what is in or on them, and so on."""
+    """Return some nodes with everything in or on them, recursively."""
     inside, on = world.back[INSIDE], world.back[ON]
     fresh = nodes
     while fresh:
@@ -116,7 +116,7 @@ def _names(scene: Scene) -> Sequence[str]:
 
 
 class _StatesInWords(dict[int, str]):
-    """What is said of the states that nodes are in, by node."""
+    """The text about each node's states, by node."""
 
     def __init__(self, states: tuple[int, ...]) -> None:
         self._states = states

@@ -1,4 +1,4 @@
-"""One action while it is carried out, and what rules ask about a household."""
+"""One action in progress, and the queries of a household that rules need."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ _TEXTS: Mapping[Code, str] = {
 
 
 def glance(scene: Scene, world: World, profile: Profile, times: int = 1) -> World:
-    """Return the world after its whole graph was listed, which only ``order="sets"`` notices."""
+    """Return the world after its graph was listed; only ``order="sets"`` makes a difference."""
     if profile.order == "lowest":
         return world
     trail = world.trail or Trail(Ledger())
@@ -116,7 +116,7 @@ def glance(scene: Scene, world: World, profile: Profile, times: int = 1) -> Worl
 
 
 def is_close(scene: Scene, world: World, node: int) -> bool:
-    """Return whether the character is close to a node, through one other thing if need be."""
+    """Return whether the character is close to a node, directly or through one other thing."""
     near = world.rows[CLOSE][scene.character]
     return bool(near >> node & 1 or near & (world.back[CLOSE][node] | world.rows[ON][node]))
 
@@ -131,7 +131,7 @@ def reach(scene: Scene, world: World) -> int:
 
 
 def faced(scene: Scene, world: World) -> int:
-    """Return all nodes that the character faces, through one other thing if need be, as bits."""
+    """Return all nodes that the character faces, directly or through one other thing, as bits."""
     facing = all_faced = world.rows[FACING][scene.character]
     for node in bits(facing):
         all_faced |= world.rows[FACING][node]
@@ -144,12 +144,12 @@ def room_of(scene: Scene, world: World, node: int, profile: Profile = FIXED) -> 
 
 
 def shut_away(scene: Scene, world: World, node: int) -> bool:
-    """Return whether a node is INSIDE something closed, rooms aside."""
+    """Return whether a node is INSIDE something closed other than a room."""
     return bool(world.rows[INSIDE][node] & world.states[CLOSED] & ~scene.rooms)
 
 
 def occupancy(class_name: str, lying: bool = False) -> int:
-    """Return how many things may be ON something before there is no place to sit or lie."""
+    """Return how many things ON something leave no place to sit, or lie."""
     return (_LIE_ON if lying else _SIT_ON).get(class_name, 1)
 
 
@@ -168,23 +168,23 @@ def of_classes(scene: Scene, classes: tuple[str, ...]) -> int:
 
 
 class Turn:
-    """One action while it is carried out: what holds, what changes, what upstream looks at."""
+    """One action in progress: queries of the world, changes, and a log of upstream's reads."""
 
     def __init__(self, scene: Scene, world: World, profile: Profile) -> None:
         self.scene, self.world, self.profile = scene, world, profile
         self.c = scene.character
         self.ordered = profile.order == "sets"
         self.log: list[Op] = []
-        """What upstream does to its sets; only where their order matters."""
+        """Upstream's operations on its sets, recorded only if their order matters."""
         self._trail: Trail | None = None
         self._draft: Draft | None = None
         self.idle = False
-        """Upstream hands back the very state it was given."""
+        """Whether upstream returns the state object that it was given."""
         if self.ordered:
             self._trail = world.trail or Trail(Ledger())
             self.log += [_LOOK] * profile.looks[0]
 
-    # -- what holds ------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------
 
     def has(self, property: str, node: int) -> int:
         """Return whether a node has a property."""
@@ -234,7 +234,7 @@ class Turn:
         return None
 
     def posture(self, state: int) -> int:
-        """Return whether the character is in a state, as far as the profile knows."""
+        """Return whether the character is in a state; ``first_posture``: in the initial one."""
         if self.profile.first_posture:
             return self.scene.posture >> state & 1
         return self.is_in(state, self.c)
@@ -274,7 +274,7 @@ class Turn:
         return None
 
     def first(self, relation: Relation, tail: int, among: int = -1) -> int | None:
-        """Return the first of some nodes that a node is related to."""
+        """Return the first of some nodes that a node is related to, in the profile's order."""
         heads = self.world.rows[relation][tail] & among
         if self._trail is not None and heads & (heads - 1):
             ledger = self._trail.follow(self.scene).after(self.scene, self.log)
@@ -302,18 +302,18 @@ class Turn:
         return Failure(code, tuple(self.scene.ids[node] for node in nodes), text)
 
     def lost(self, node: int) -> Failure:
-        """Return why an action cannot be done that asks for the room of what is in none."""
+        """Return the failure of an action that needs the room of a node in no room."""
         return self.no("crash") if self.profile.crashes else self.no("no_room", node)
 
-    # -- what changes ----------------------------------------------------------------------------
+    # -- changes ---------------------------------------------------------------------------------
 
     def note(self, *op: str | int) -> None:
-        """Write down what upstream does to its sets."""
+        """Record an operation of upstream on its sets, if their order matters."""
         if self.ordered:
             self.log.append(op)
 
     def change(self) -> Draft:
-        """Return the next world; nothing is checked any more."""
+        """Return the draft of the next world; call it only after all checks."""
         if self._draft is None:
             self._draft = Draft(self.world)
             if self.profile.copies:
@@ -369,7 +369,7 @@ class Turn:
         self.note("change", self.c)
 
     def end(self, failure: Failure | None) -> World:
-        """Return the world afterwards."""
+        """Return the world after the action."""
         if self._trail is None:
             return self.world if self._draft is None else self._draft.done()
         if failure is None and self.profile.copies and not self.idle and self._draft is None:

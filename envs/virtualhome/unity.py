@@ -82,10 +82,10 @@ class UnitySettings:
     timeout: float = 30.0
     """Seconds for one command, from sending to the last byte of the answer."""
     script_timeout: float = 300.0
-    """The same for commands that take long: scripts, and whatever builds a scene."""
+    """The same for slow commands: scripts, and commands that load or change a scene."""
     retries: int = 5
-    """Further tries while the simulator is busy (429) or nobody listens yet; and after its own
-    time-out (408), for commands that change nothing."""
+    """Retries while the simulator is busy (429) or not listening yet; after its own timeout (408),
+    only of commands that change nothing."""
     backoff: float = 0.5
     """Seconds before the second try, doubled each time."""
     longest_wait: float = 10.0
@@ -112,20 +112,20 @@ class Answer(NamedTuple):
 
     success: bool
     message: Any
-    """Its message: read, where it is JSON in a string."""
+    """Its message; parsed if it is a string of JSON."""
     value: int
     items: tuple[str, ...]
-    """Its list of messages: pictures in base64."""
+    """Its list of messages, e.g. pictures in base64."""
 
 
 class UnityClient:
-    """Gives commands to a simulator that runs already; each waits for its answer.
+    """Client of a running simulator; every command waits for its answer.
 
-    Threads may share a client: one command is at work at a time. A connection lasts for one
-    command. A command that the simulator refuses raises, save where its answer is the outcome of
-    something that may well fail: :meth:`expand_scene`, :meth:`render_script`, :meth:`idle`.
+    Threads may share a client: it sends one command at a time, each over its own connection.
 
-    Every method raises :class:`SimulatorError` where there is no answer, or none that can be read.
+    Every method raises :class:`SimulatorError` if there is no readable answer. A refused command
+    raises it too, except in :meth:`expand_scene`, :meth:`render_script`, :meth:`idle` and
+    :meth:`ask`, whose results report the refusal.
 
     Example:
         >>> client = UnityClient()                                         # doctest: +SKIP
@@ -158,7 +158,7 @@ class UnityClient:
         self._must("environment", which, long=True)
 
     def fast_reset(self, environment: int | None = None) -> None:
-        """Take back changes and characters of the apartment that is loaded."""
+        """Undo all changes of the loaded apartment and remove its characters."""
         self._must("fast_reset", [] if environment is None else [environment], long=True)
 
     def environment_graph(self) -> dict[str, Any]:
@@ -179,17 +179,17 @@ class UnityClient:
         transfer_transform: bool = True,
         prefabs: Mapping[str, Any] | None = None,
     ) -> Answer:
-        """Change the scene to what a graph says.
+        """Change the scene to match a graph.
 
         Args:
             graph: with the simulator's names and ids;
                 :func:`~creditrl.envs.virtualhome.unity_home.renamed` changes names.
             randomize: whether places and kinds of new things are drawn.
-            random_seed: of that draw; below 0: none.
+            random_seed: seed of that draw; negative: unseeded.
             animate_character: whether characters move.
             ignore_obstacles: whether new things may be put where others are.
             transfer_transform: whether new things get the exact position that the graph has.
-            prefabs: which of the simulator's models stand for a class.
+            prefabs: the simulator's models for each class.
 
         Returns:
             The answer; its message may say what is ``unplaced``.
@@ -233,7 +233,7 @@ class UnityClient:
             settings: of :data:`SCRIPT_SETTINGS`.
 
         Returns:
-            The answer; its message has one entry per character, as a rule.
+            The answer; its message usually has one entry per character.
         """
         for name in settings:
             if name not in SCRIPT_SETTINGS:
@@ -296,7 +296,7 @@ class UnityClient:
         *,
         long: bool = False,
     ) -> Answer:
-        """Give any command, tried again as the settings say; ``long``: ``script_timeout`` holds."""
+        """Send any command, with the settings' retries; ``long``: within ``script_timeout``."""
         settings = self.settings
         seconds = settings.script_timeout if long else settings.timeout
         body = {
@@ -329,7 +329,7 @@ class UnityClient:
                         f"the simulator itself ran out of time{said}. It may still be working: "
                         "wait, look at environment_graph, or restart it"
                     )
-                    if action not in _READS:  # half of it may be done
+                    if action not in _READS:  # it may be half done
                         break
                 else:
                     why = f"the simulator answers {status}{said}. Expected 200"
@@ -350,7 +350,7 @@ class UnityClient:
         return answer
 
     def _post(self, action: str, content: bytes, seconds: float) -> tuple[int, bytes]:
-        """Send one request and return status and body; no proxy comes between.
+        """Send one request and return status and body; proxies are bypassed.
 
         Raises:
             ConnectionRefusedError: nobody listens, so nothing was sent.
@@ -364,8 +364,8 @@ class UnityClient:
             line = link.sock
             response = link.getresponse()
             pieces, received = [], 0
-            # A socket's own time-out is for each piece; this one is for the whole. Pythons differ
-            # in whether the last piece closes the answer.
+            # A socket's own timeout is per read; this one is for the whole answer. Python versions
+            # differ in whether the last read closes the response.
             while not response.isclosed():
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -413,7 +413,7 @@ class UnityClient:
             try:
                 message = read_json(message, most=_MOST_BYTES)
             except OutsideJSONError:
-                pass  # words
+                pass  # plain text
         return Answer(data["success"], message, value, tuple(items))
 
     def _odd(self, action: str, expected: str, found: Any) -> SimulatorError:
@@ -429,14 +429,14 @@ class UnityClient:
 
 
 def quote(found: Any) -> str:
-    """Return what was found on one line, cut where it is long."""
+    """Return a value on one line for messages, truncated if long."""
     text = found if isinstance(found, str) else json.dumps(found, default=str)
     text = " ".join(text.split())
     return repr(text[:_LONGEST_QUOTE] + ("..." if len(text) > _LONGEST_QUOTE else ""))
 
 
 def _message_of(body: bytes) -> str:
-    """Return what the body of an error says, after a colon; empty if it says nothing."""
+    """Return the message of an error's body, after a colon; empty if there is none."""
     text = body.decode("utf-8", "replace")
     try:
         data = read_json(text)

@@ -55,8 +55,8 @@ class _Stay:
 class UnityEngine(Engine):
     """The apartments of ``num_envs`` simulators.
 
-    With ``pictures``, observations have what the character's camera sees, ``picture_size`` pixels
-    wide and high. At most ``limit`` admissible actions are listed; None: all.
+    ``pictures`` adds the image of the character's camera to observations; ``picture_size`` is its
+    width and height in pixels. At most ``limit`` admissible actions are listed; None: all.
     """
 
     format = VirtualHomeEngine.format
@@ -86,7 +86,7 @@ class UnityEngine(Engine):
 
         Raises:
             ConfigError: a task is not one for the simulator.
-            DataError: an apartment has nothing of what its task is about.
+            DataError: an apartment has no thing of a class that its task names.
             SimulatorError: a simulator does not answer, or its answer cannot be read.
         """
         for task in tasks:
@@ -197,7 +197,7 @@ class UnityEngine(Engine):
         image = self._checked(stay.home.client, turn.image)
         after, world = _read(stay.home)
         if not turn.done:
-            # It may have gone part of the way, which its graph knows.
+            # The character may have gone part of the way; the graph shows where it is.
             met, here = wishes_met(after, world, stay.task), around(after, world)
             seen = Situation(world, _present(now.names, after), NOTHING_HAPPENS, met, here)
             why = f"The simulator: {quote(turn.message)}"
@@ -238,7 +238,7 @@ class UnityEngine(Engine):
 
 
 def _side_by_side(do: Callable[..., Any], copies: Sequence[int], *columns: Sequence[Any]) -> Any:
-    """Return what comes of each copy; simulators work at the same time."""
+    """Return the result of each copy; simulators work in parallel, one thread each."""
     if len(copies) == 1:
         return [do(copies[0], *[column[0] for column in columns])]
     with ThreadPoolExecutor(len(copies)) as pool:
@@ -253,7 +253,7 @@ def _refuse(what: str) -> NoReturn:
 
 
 def _read(home: UnityHome) -> tuple[Scene, World]:
-    """Return the apartment's current state; things that we have no word for are left out."""
+    """Return the apartment's current state, without what only the simulator knows."""
     try:
         return Scene.of(_tame(home.graph()), f"apartment {home.environment}")
     except (GraphError, KeyError, TypeError, AttributeError) as error:
@@ -304,7 +304,7 @@ def _failed(stay: _Stay, did: str, failure: str, why: str) -> _Stay:
 
 
 def _admissible(stay: _Stay) -> tuple[str, ...]:
-    """Return what our rules would allow of what the simulator knows; it may refuse some yet."""
+    """Return the simulator's actions that our rules allow; it may still refuse some."""
     scene, now = stay.scene, stay.now
     if not now.listed:
         about = {plain_name(wish[place]) for wish in stay.task.errand.wishes for place in (0, -1)}

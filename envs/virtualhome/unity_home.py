@@ -34,7 +34,7 @@ SCRIPT_ACTIONS: Mapping[str, str] = MappingProxyType(
         )
     }
 )
-"""Our actions that the simulator knows by name, and how it writes them. It may refuse some yet."""
+"""Our actions that the simulator has, with its spelling; it may still refuse some."""
 
 
 def match_names(
@@ -42,19 +42,19 @@ def match_names(
     known: Iterable[str],
     equivalent: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, str]:
-    """Return, for names of one side, the names that the other has for the same classes.
+    """Map class names of one side to the other side's names for them.
 
-    The simulator writes ``kitchentable``, the evolving graph ``kitchen_table``. A name goes by
-    itself, then without underscores, then by the table, in either direction.
+    The simulator writes ``kitchentable``, the evolving graph ``kitchen_table``. A name is matched
+    as it is, then without underscores, then through the table in either direction.
 
     Args:
-        names: classes to be found, of either side.
+        names: classes to look up, of either side.
         known: all classes of the other side.
-        equivalent: ``class_name_equivalence``, where the user's files have it
+        equivalent: ``class_name_equivalence``, if the user's files have it
             (``OfficialFolder.tables.equivalent``).
 
     Returns:
-        The other side's name for each; names that it has nothing for are left out.
+        The other side's name for each; names without a match are left out.
     """
     here: dict[str, str] = {}
     for name in known:
@@ -78,7 +78,7 @@ def match_names(
 
 
 def renamed(graph: GraphDict, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a graph dict whose classes are called as ``names`` says, others as they are."""
+    """Return a graph dict with the classes in ``names`` renamed."""
     nodes = [
         {**node, "class_name": names.get(node["class_name"], node["class_name"])}
         for node in graph["nodes"]
@@ -87,14 +87,14 @@ def renamed(graph: GraphDict, names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def script_line(text: str, names: Mapping[str, str] | None = None, character: int = 0) -> str:
-    """Return a line of a program as the simulator has it.
+    """Return a line of a program in the simulator's format.
 
     Args:
         text: ``[PUTBACK] <water_glass> (12) <kitchen_table> (40)``. A line that begins with
             ``<char`` is the simulator's own, and stays unchanged.
         names: the simulator's names for classes, from :func:`match_names`; others lose their
             underscores.
-        character: who does it.
+        character: number of the character that acts.
 
     Raises:
         DataError: it is not a line of a program, or the simulator has no such action.
@@ -132,7 +132,7 @@ class UnityHome:
     Args:
         client: client of the simulator, which nothing else may use meanwhile.
         environment: number of the apartment; None: the simulator's default.
-        character: which of the simulator's people it is.
+        character: the simulator's model of the character, e.g. ``"Chars/Female1"``.
         room: where it begins, e.g. ``"kitchen"``; empty: anywhere.
         view: which of the character's cameras takes the pictures, from 0.
         size: width and height of pictures, in pixels.
@@ -162,7 +162,7 @@ class UnityHome:
         self.settings = {"skip_animation": True, **(settings or {})}
         self.pictures = pictures
         self.unplaced: tuple[Any, ...] = ()
-        """What of the last graph found no place."""
+        """What the simulator could not place of the graph given to :meth:`begin`."""
         self._camera = -1
 
     def begin(self, graph: GraphDict | None = None) -> Picture | None:
@@ -197,7 +197,7 @@ class UnityHome:
         return self.client.camera_image([self._camera], "normal", width, height)[0]
 
     def act(self, line: str) -> UnityTurn:
-        """Carry out one line, ``[WALK] <tv> (264)``; one that fails is an outcome, no error.
+        """Execute one line, ``[WALK] <tv> (264)``; a line that fails raises nothing.
 
         Raises:
             DataError: it is not a line of a script.
@@ -219,5 +219,5 @@ class UnityHome:
 
 
 def plain_name(name: str) -> str:
-    """Return a name as the simulator compares them."""
+    """Return a name in the form in which the simulator compares names."""
     return name.lower().replace("_", "").replace(" ", "")

@@ -1,7 +1,7 @@
 """Tasks for the Unity simulator: things to do in its apartments, by the names of classes.
 
-Any thing of a class will do, so a task needs no ids. The classes are those that all seven full
-scenes of release v1.0.0 have, which are the simulator's apartments 0 to 6.
+Any thing of a class counts, so a task needs no ids. All seven full scenes of release v1.0.0, which
+are the simulator's apartments 0 to 6, have these classes.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from creditrl.types import Task
 __all__ = ["APARTMENTS", "ERRANDS", "ApartmentTask", "Errand", "Wish", "unity_tasks", "wishes_met"]
 
 Wish = tuple[str, ...]
-"""``(class, state)``, or ``(class, relation, class)``: so it is with one thing, or pair, of these
-classes."""
+"""``(class, state)``, or ``(class, relation, class)``; fulfilled if it holds for any thing, or pair
+of things, of these classes."""
 
 APARTMENTS: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {"train": (0, 1, 2, 3, 4), "valid_seen": (0, 1, 2, 3, 4), "valid_unseen": (5, 6)}
 )
-"""Apartments per split; ``valid_seen`` has every fourth errand of those that training sees."""
+"""Apartments per split; in apartments 0 to 4, every fourth errand is only in ``valid_seen``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """Something to do, wherever there are such things."""
+    """Something to do with things of given classes, in any apartment that has them."""
 
     kind: str
     title: str

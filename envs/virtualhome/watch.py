@@ -37,7 +37,7 @@ look();
 
 
 class MapWatch:
-    """Serves the last map of each copy; begins with the first, ends when it is let go of."""
+    """Serves the last map of each copy, from the first map until closed or garbage-collected."""
 
     def __init__(self) -> None:
         self._shown: dict[int, tuple[int, NDArray[np.uint8], str]] = {}
@@ -49,7 +49,7 @@ class MapWatch:
         Where there is a display, a browser on it opens at a copy's first map.
 
         Returns:
-            What to tell: the address at a copy's first map; else "".
+            A message with the address at a copy's first map, else "".
         """
         first = copy not in self._shown
         number = 1 if first else self._shown[copy][0] + 1
@@ -63,7 +63,7 @@ class MapWatch:
 
     @property
     def address(self) -> str:
-        """Of the server, started if not there; ConfigError if serving is not possible."""
+        """Address of the server, which is started if needed; ConfigError if that fails."""
         if self._server is None:
             handler = type("Handler", (_Handler,), {"shown": self._shown})
             self._server = PlainServer(handler)
@@ -71,7 +71,7 @@ class MapWatch:
         return self._server.address
 
     def close(self) -> None:
-        """Stop serving; may be called twice, and used again after."""
+        """Stop serving; may be called again, and the next map starts a new server."""
         if self._server is not None:
             self._server.close()
         self._server = None
