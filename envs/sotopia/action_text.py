@@ -78,7 +78,7 @@ def action_text(action: Action) -> str:
 
 
 def _with_argument(kind: ActionKind, argument: str) -> tuple[Action | None, str]:
-    # JSON escapes can contain half a character, which cannot be written to a file.
+    # JSON escapes can contain a lone surrogate, which cannot be written to a file.
     line = clean_text(" ".join(argument.split())[:LONGEST_ARGUMENT]).rstrip()
     return (Action(kind, line), "") if line else (None, "unparsed")
 

@@ -115,11 +115,11 @@ def turns_of(rules: Rules, side: int, seed: int) -> int:
 def ending(turns: Turns, rules: Rules) -> str:
     """Return why the dialogue is over after these turns; ``""`` if it continues.
 
-    ``turn_limit``: there were ``max_turns`` turns. ``left``: fewer than two participants' latest
-    action is not ``leave``. ``stale``: more than ``max_stale`` actions at the end are ``none``,
-    counted backwards through the turns, side 1 before side 0, with those of sides that were not to
-    act. So in round-robin order a ``none`` of side 1 after an act of side 0 ends the dialogue,
-    while side 0 may do nothing once.
+    ``turn_limit``: there were ``max_turns`` turns. ``left``: the latest action of at least one side
+    is ``leave``. ``stale``: more than ``max_stale`` trailing actions are ``none``, counted
+    backwards through the turns, side 1 before side 0, including sides that were not to act. So in
+    round-robin order a ``none`` of side 1 after an act of side 0 ends the dialogue, while side 0
+    may do nothing once.
     """
     reasons = []
     if len(turns) >= rules.max_turns:

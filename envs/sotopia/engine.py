@@ -71,11 +71,11 @@ class _Copy:
 
 
 _values = attrgetter(*[field.name for field in fields(_Copy)[1:]])
-"""Returns a copy's snapshot: all but its place."""
+"""Returns a copy's snapshot: all fields except its place."""
 
 
 class _Place:
-    """What a copy's seat says, and what follows from it."""
+    """A copy's seat, and values derived from it."""
 
     __slots__ = ("combination", "head", "lines", "names", "seat", "side", "terms", "turns")
 
@@ -87,7 +87,7 @@ class _Place:
         self.head = introduction(seat.combination, seat.side, visibility)
         terms = seat.combination.scenario.terms
         self.terms = terms if isinstance(terms, Terms) else None
-        # Every observation repeats all earlier turns: the latest ones, and their lines.
+        # Cache of the last turns and their lines, because observations repeat all earlier turns.
         self.turns: Turns = ()
         self.lines: list[str] = []
 

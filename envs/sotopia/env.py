@@ -148,7 +148,7 @@ class SotopiaEnv(TextEnv[SotopiaConfig]):
     The agent plays one of them, ``info["role"]``; a partner plays the other. One step is the
     agent's turn and the partner's answer to it; if the partner opens, ``reset`` plays its opening.
 
-    ****Observation.** The agent's character, the scenario, what it knows about both, its goal, and
+    **Observation.** The agent's character, the scenario, what it knows about both, its goal, and
     the conversation, ``Turn #0: Ann Lee said: "..."`` and so on; new turns are below the line
     ``Since your last action:``.
 
@@ -161,7 +161,7 @@ class SotopiaEnv(TextEnv[SotopiaConfig]):
     ``none``; ``info["ending"]`` is ``turn_limit``, ``left``, ``stale``, or several joined by ``+``.
     Only the turn limit truncates, everything else terminates.
 
-    ****Reward.** At the end the agent's goal achievement in [0, 1], according to the judge;
+    **Reward.** At the end the agent's goal achievement in [0, 1], according to the judge;
     ``score`` is the same, ``success`` uses the judge's own threshold. If the judgement or the
     partner fails, the episode is invalid: the reward is NaN and ``info["error"]`` gives the reason
     (trainers play it again, then drop its group). Without a judge the reward is NaN too and
@@ -216,15 +216,15 @@ class SotopiaEnv(TextEnv[SotopiaConfig]):
 
 
 LONGEST_ACTION = 32_768
-"""Characters at which an action is cut: an utterance of any usual length, escaped in JSON, is read
-completely, and :data:`LONGEST_ARGUMENT` characters of it are said."""
+"""Maximum number of characters of an action; longer ones are cut. It suffices for any usual
+utterance escaped in JSON, of which :data:`LONGEST_ARGUMENT` characters are said."""
 _LONGEST_CONTEXT = 16_384
-"""Maximum number of characters of an observation beside the turns."""
+"""Maximum number of characters of an observation besides the turns."""
 
 
 def longest_observation(max_turns: int) -> int:
     """Return how many characters an observation can have."""
-    # Per turn and side: turn number, name and kind beside the argument.
+    # Per turn and side: turn number, name and kind besides the argument.
     return _LONGEST_CONTEXT + 2 * max_turns * (LONGEST_ARGUMENT + 256)
 
 

@@ -1,7 +1,7 @@
 """The rule-based expert: its next action, given only its own side and the dialogue.
 
-It demands much, waits to see whether the other side concedes on its own, and concedes only as far
-as it does not; in its last turn it accepts anything that is better than nothing.
+It opens with its best deal and concedes one step per turn. In its last turn it accepts an offer
+that is good enough, or any gain if the other side cannot act again.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from creditrl.envs.sotopia.terms import FriendTerms, Terms
 __all__ = ["expert_action"]
 
 _ENOUGH = 0.36
-"""Share that it accepts rather than leave the last word to the other."""
+"""Share of the surplus that it accepts in its last turn even if the other side can still act."""
 _GREAT = 0.85
-"""Share that it accepts at any time."""
+"""Share of the surplus that it accepts at any time."""
 
 
 def expert_action(ask: PartnerAsk) -> str | None:
@@ -53,7 +53,7 @@ def _bargain(terms: Terms, talk: Talk, ask: PartnerAsk) -> str:
     worth = terms.own(side, there) if there is not None else 0.0
     if turns_left == 0 and worth > 0 and (answers_left == 0 or worth >= _ENOUGH * span):
         return ACCEPT
-    # One step per turn; if the other has the last word, it accepts anything better than nothing.
+    # One step per turn; a side that has the last word accepts anything better than nothing.
     step = min(round(LAST_STEP * len(own) / max(ask.max_turns // 2 - 1, 1)), LAST_STEP)
     if turns_left == 0:
         step = LAST_STEP

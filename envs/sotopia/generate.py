@@ -142,7 +142,7 @@ def _schedule(situation: Situation, dice: Dice, belongs: _Belongs) -> Terms | No
     if not any(one >= 0.5 * most[0] and two >= 0.5 * most[1] for one, two in common):
         return None
     for side, favourite in enumerate(favourites):
-        # Neither favourite is also good for the other: accepting the first offer is not enough.
+        # A favourite must be bad for the other side: accepting the first offer is not enough.
         if values[1 - side][favourite] >= 0.5 * most[1 - side]:
             return None
     return SlotTerms(_SLOTS, (values[0], values[1]))

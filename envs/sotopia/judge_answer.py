@@ -1,4 +1,4 @@
-"""From what a judge wrote to scores: by key and by name, never by position or by order.
+"""Scores from a judge's answer, identified by key and name, never by position or order.
 
 All statements about a score are collected from the whole answer, and all of them have to agree: if
 a draft and a final version differ, or there is a correction, a mapping of participants other than

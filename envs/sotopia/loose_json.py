@@ -155,7 +155,7 @@ def _without_thoughts(text: str) -> str:
             kept.append(text[at:opened])
             at, opened, depth = tag.end(), -1, 0
         elif not begun and not depth:
-            kept, at, begun = [], tag.end(), True  # it began in the prompt
+            kept, at, begun = [], tag.end(), True  # the opening tag was in the prompt
     if opened >= 0 and not ("".join(kept) + text[at:opened]).strip():
         return ""
     return "".join(kept) + text[at:]
@@ -239,7 +239,7 @@ class _Strings:
     def end(self, at: int, closing: str) -> int:
         """Return where the string ends whose text begins here; -1 if it does not end.
 
-        Quotes in it need not be escaped if the rest shows what they are.
+        It may contain unescaped quotes if the following text shows that it continues.
         """
         low, high = self._known.get(closing, (0, -1))
         if low <= at <= high:

@@ -4,8 +4,8 @@ It knows its own side and the dialogue, like any partner. Tempers differ in the 
 each time (Faratin et al. 1998, "Negotiation decision functions for autonomous agents"): with ``t``
 from 0 at its first turn to 1 at its last, it wants ``span * (1 - (1 - keep) * t**(1/beta))`` of
 surplus, where ``beta`` is 1 (linear), 0.3 (boulware: late) or 2.5 (conceder: early), ``span`` the
-surplus it may hope for and ``keep`` the share that it never gives away. ``tit-for-tat`` concedes as
-much as the other side has, times its kindness, at any time.
+surplus it may hope for and ``keep`` the share that it never gives away. ``tit-for-tat`` concedes
+``kindness`` times what the other side has conceded, at any time.
 """
 
 from __future__ import annotations
@@ -164,9 +164,9 @@ def next_query(
 ) -> Query | None:
     """Return the question that rules out the most candidates on average; None: all were asked.
 
-    A question about one value rules out all who have it in two cases of five, which is about how
-    often the other side knows nobody who has it; one about all attributes of a friend nearly always
-    rules out that friend, or else finds the common one.
+    A question about one value rules out all friends with it if the other side knows nobody with it,
+    which happens in about two of five cases. A question about all attributes of a friend nearly
+    always rules out that friend, or else identifies the common one.
     """
     known = {query for query, _ in talk.answers[1 - side]}
     there = 0

@@ -121,7 +121,7 @@ def official_combinations(
 def combination_coverage(
     split: str, subset: str | None = None, data_dir: str | os.PathLike[str] | None = None
 ) -> Coverage:
-    """Return how many of the published combinations are present; otherwise as for the combinations.
+    """Return how many of the published combinations are present, see :func:`official_combinations`.
 
     Those of ``train`` and ``valid_seen`` are counted together: both are SOTOPIA-pi's.
     """

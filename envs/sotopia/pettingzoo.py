@@ -192,7 +192,7 @@ def _metadata(name: str) -> dict[str, Any]:
 
 
 class _Views:
-    """What both interfaces show of the stage."""
+    """The part of PettingZoo's interface that both environments share."""
 
     def __init__(self, render_mode: str | None = None, **options: Any) -> None:
         super().__init__()

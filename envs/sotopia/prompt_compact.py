@@ -1,8 +1,8 @@
 """SOTOPIA as a short text: one side's state of a negotiation, and the lines it can say.
 
-For builtin scenarios, whose goals name the possible agreements. Amounts become steps from one's own
-best deal (:mod:`creditrl.envs.sotopia.steps`), the same scale for a lamp and a car. All of it is
-read from observations, so nothing is known of the other side except what it said.
+For builtin scenarios, whose goals name the possible agreements. Amounts become steps from the
+side's own best deal (:mod:`creditrl.envs.sotopia.steps`), the same scale for a lamp and a car. All
+of it is read from observations, so nothing is known of the other side except what it said.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ class _Seat(NamedTuple):
 def compact(ask: Ask) -> str:
     r"""Return the state of the negotiation; if there are no terms to read, what is new.
 
-    ``mine 3`` is one's last offer, ``theirs 9`` the offer that one can accept, in steps from one's
-    best deal; ``first`` and ``best`` are the other side's offers at first and so far, ``moved`` is
-    the number of steps by which its last one came closer, ``same`` how often it has been repeated.
+    ``mine 3`` is the side's last offer, ``theirs 9`` the one that it can accept, in steps from its
+    best deal; ``first`` and ``best`` are the other side's first offer and its best one so far,
+    ``moved`` is the number of steps by which the other's last offer came closer, ``same`` how often
+    it has been repeated.
 
     Example:
         >>> compact(Ask(
@@ -74,7 +75,7 @@ def _tell(seat: _Seat, talk: Talk, turn: int) -> str:
 def sotopia_choices(ask: Ask) -> tuple[str, ...]:
     """Return the lines to choose among.
 
-    In a negotiation: accept, reject, leave, and offers 0 to 13 steps from one's best deal, of
+    In a negotiation: accept, reject, leave, and offers 0 to 13 steps from the side's best deal, of
     prices, times or shares; in search of a common friend, guesses and questions. Elsewhere the
     admissible actions and small talk.
     """

@@ -47,7 +47,7 @@ _ENTITIES: Mapping[str, str] = {
     "&gt;": ">",
     "&quot;": '"',
     "&apos;": "'",
-    "&amp;": "&",  # the last one, since it may begin what looks like another
+    "&amp;": "&",  # last, because decoding it can produce what looks like another entity
 }
 _ADJECTIVES: Mapping[str, str] = {"Man": "male", "Woman": "female", "Nonbinary": "nonbinary"}
 

@@ -152,7 +152,7 @@ class PriceTerms(Terms):
         return -left if side == self.seller else left
 
     def deals(self) -> Sequence[Deal]:
-        """Return both limits and the middle: money is divided, never made."""
+        """Return both limits and the middle; a price only divides a fixed total."""
         low, high = sorted(self.limits)
         return (low, (low + high) / 2, high)
 
@@ -177,7 +177,7 @@ class PriceTerms(Terms):
         return f"price={money(deal)}"
 
     def choices(self, side: int) -> Sequence[Deal]:
-        """Return nine prices from one's opening to one's limit."""
+        """Return nine prices from the side's opening to its limit."""
         first, last = self.opening(side), self.limits[side]
         return tuple(
             dict.fromkeys(self._round(side, first + (last - first) * k / 8) for k in range(9))
@@ -188,7 +188,7 @@ class PriceTerms(Terms):
         towards = 1 if side == self.seller else -1
         price = self._round(side, self.limits[side] + towards * least)
         if others:
-            # Nobody asks for less than the standing offer.
+            # Never ask for less than the other side's best offer.
             best = max(others, key=lambda deal: self.own(side, deal))
             if self.own(side, best) >= self.own(side, price):
                 return best
@@ -221,7 +221,7 @@ class ItemTerms(Terms):
     """Points of each side without an agreement."""
 
     def __hash__(self) -> int:
-        # Caches look terms up at every step, and these fields alone hardly ever recur.
+        # Fast, because caches hash terms at every step; these fields alone rarely repeat.
         return hash((self.counts, self.values))
 
     def surplus(self, deal: Deal) -> Surplus:
@@ -562,5 +562,5 @@ def _queries(terms: FriendTerms, side: int) -> Mapping[Query, int]:
 
 @lru_cache(maxsize=1024)
 def _asked(attributes: tuple[str, ...], values: tuple[str, ...]) -> Query:
-    # Shared by all lists of friends: tuples for each would make the collector run more often.
+    # Shared by all lists of friends: new tuples for each would cause more garbage collections.
     return tuple(zip(attributes, values, strict=True))
