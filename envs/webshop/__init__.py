@@ -15,31 +15,31 @@ file                what it holds
 ``export``          the builtin shop as files of upstream's formats
 ``analysis``        text to terms, as Lucene's English analyzer does it
 ``porter``          Porter's stemmer
-``postings``        which documents have which terms, as arrays
+``postings``        which documents contain which terms, as arrays
 ``search``          BM25 as Lucene computes it, over memory-mapped arrays
 ``goals``           what a customer wants, and how it is made of products
-``prices``          what a product with a price range costs, and the limits that goals name
-``splits``          which goals papers train and test on
+``prices``          prices of products with a price range, and price limits of goals
+``splits``          the goals on which papers train and test
 ``tasks``           goals as tasks
 ``colors``          names of colours that the reward takes as equal
 ``titles``          the nouns of a product's title
-``reward``          what a purchase is worth
+``reward``          the reward of a purchase
 ``shop``            one loaded shop: catalogue, index, prices; shared by all copies
 ``pages``           the pages as a state machine, and what can be clicked
 ``text``            a page as text, plain or with marks
-``address``         a page's address, which holds the whole state
+``address``         a page's address, which contains the whole state
 ``html``            a page as HTML, and HTML read back as upstream reads it
 ``templates``       the markup and the styles
 ``picture``         drawings of products
 ``engine``, ``env`` the environment
 ``oracle``          an expert that solves a goal by search and clicks
-``prompt``          what prompts say, ``prompt_*`` what small policies read and choose among
+``prompt``          text of prompts; ``prompt_*``: what small policies read and choose from
 ``goal_words``      which words of an instruction make a query
 ``site``            the pages as a web site
 ``server``          a web site served by a thread
 ``chromium``        a browser for the process, ended with it by a guard
 ``window``          the pages in tabs of that browser: typed, clicked, read, drawn
-``browser``         the environment played there
+``browser``         the environment played in that browser
 ==================  =============================================================================
 """
 

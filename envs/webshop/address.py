@@ -1,8 +1,8 @@
 """Addresses of pages: the whole state in a path, so a server needs no memory of sessions.
 
 The paths are upstream's (``/item_page/SESSION/ASIN/WORDS/PAGE/OPTIONS``), each part quoted, so that
-any query and any option can be in one and is read back as it was. Opened products, which upstream
-keeps in the server's memory, follow as ``?visited=``.
+any query and any option round-trips. Opened products, which upstream keeps in the server's memory,
+follow as ``?visited=``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from creditrl.outside_json import read_json
 __all__ = ["Address", "address", "fields_of", "read_address"]
 
 _MARK = "~"
-"""Prefix of a part that a browser would read as the parent folder, or that begins with this
-mark."""
+"""Prefix of a part that a browser would resolve as a folder (``.``, ``..``), or that begins with
+this mark."""
 
 
 class Address(NamedTuple):
@@ -50,7 +50,7 @@ def address(page: Page, session: str) -> str:
 
 
 def fields_of(page: Page) -> list[tuple[str, str]]:
-    """Return what an address has after its path, as (name, value)."""
+    """Return the query fields of an address as (name, value)."""
     return [] if page.kind == "search" else [("visited", asin) for asin in page.visited]
 
 

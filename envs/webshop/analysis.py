@@ -1,10 +1,11 @@
 """Text to terms, as Lucene's English analyzer makes them: words, no stop words, Porter stems.
 
-Source: Anserini's ``DefaultEnglishAnalyzer``, which upstream indexes and searches with: Lucene's
+Source: Anserini's ``DefaultEnglishAnalyzer``, with which upstream indexes and searches: Lucene's
 ``StandardTokenizer`` (word boundaries of UAX #29, and emoji), possessives cut, lower case, Lucene's
 33 English stop words, Porter's stemmer. Two differences, neither in any text of the shop: letters
-that Unicode took in after version 12.1, which Lucene drops and we keep; and a sign like Ⓜ, letter
-and picture in one, that a zero-width joiner ties to an emoji: two words here, one in Lucene.
+added to Unicode after version 12.1 are dropped by Lucene and kept here; and a sign that is both
+letter and picture, like Ⓜ, joined to an emoji by a zero-width joiner, is two words here, one in
+Lucene.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ STOP_WORDS = frozenset(
 """Lucene's English stop words."""
 
 LONGEST_WORD = 255
-"""Lucene cuts a longer word after this many UTF-16 units."""
+"""UTF-16 units of a word after which Lucene cuts it."""
 
 _REMEMBERED = 1 << 18
-"""Words whose terms are remembered: about 50 MB, and most words of a shop of any size."""
+"""Number of words whose terms are cached: about 50 MB, and most words of a shop of any size."""
 
-# Pictures as of emoji 12.1. Later versions took many signs out again, ★ among them.
+# Pictographs of emoji 12.1. Later versions removed many signs, ★ among them.
 _PICTURE = (
     r"[\xA9\xAE\u203C\u2049\u2122\u2139\u2194-\u2199\u21A9\u21AA\u231A\u231B\u2328\u2388\u23CF"
     r"\u23E9-\u23F3\u23F8-\u23FA\u24C2\u25AA\u25AB\u25B6\u25C0\u25FB-\u25FE\u2600-\u2605"
@@ -50,8 +51,8 @@ _TONE = r"[\U0001F3FB-\U0001F3FF]"
 
 
 def _word_pattern() -> str:
-    """Return Lucene's grammar: what is matched first is also what is longest."""
-    # What Unicode 12.1 held otherwise than the tables of the regex package, which are newer.
+    """Return Lucene's grammar as a pattern whose first match is also the longest."""
+    # Differences of Unicode 12.1 from the newer tables of the regex package.
     number_signs = r"\u0600-\u0605\u06DD\u070F\u08E2\U000110BD\U000110CD"
     no_letters = r"\xB8\u02E5-\u02EB\u055A\u058A\uA708-\uA716"
     mark = rf"[\p{{WB=Extend}}\p{{WB=Format}}\p{{WB=ZWJ}}{number_signs}]"
@@ -60,7 +61,7 @@ def _word_pattern() -> str:
     low = rf"\p{{WB=ExtendNumLet}}{mark}*+"
     kana = rf"\p{{WB=Katakana}}{mark}*+"
     hebrew = rf"\p{{WB=Hebrew_Letter}}{mark}*+"
-    # A colon joins letters in 12.1; Unicode has changed its mind about it since.
+    # A colon joins letters in Unicode 12.1, but not in later versions.
     in_word = rf"[[\p{{WB=MidLetter}}\p{{WB=MidNumLet}}':\uFE55\uFF1A]--\u055F]{mark}*+"
     in_number = rf"[\p{{WB=MidNum}}\p{{WB=MidNumLet}}'\uFE10\uFE14]{mark}*+"
 
@@ -69,7 +70,7 @@ def _word_pattern() -> str:
     letters = rf"{bare}(?:{bare}|{in_word}{letter})*+"
     number = rf"{digit}(?:{digit}|{in_number}{digit})*+"
     run = rf"(?:(?:{quoted}|{letters}|{number})++|(?:{kana})++)"
-    # The look-behind saves trying each of many low lines that no word follows.
+    # The look-behind avoids trying every underscore of a run that no word follows.
     begin = rf"(?:(?=\p{{WB=ExtendNumLet}})(?<!\p{{WB=ExtendNumLet}}{mark}*)(?:{low})++)?+"
     word = rf"{begin}{run}(?:(?:{low})++{run})*(?:{low})*+"
 
@@ -80,7 +81,7 @@ def _word_pattern() -> str:
     picture, tone = rf"{_PICTURE}{joined}*+", rf"{_TONE}{joined}*+"
     link = rf"(?:{picture}(?:\uFE0F\u200D++|(?<=\u200D))|{tone}(?<=\u200D))(?=[{_PICTURE}{_TONE}])"
     tagged = rf"{picture}\uFE0F[\U000E0020-\U000E007E]++\U000E007F"
-    # In front of a picture, joiners that join nothing belong to it.
+    # Joiners in front of a picture that join nothing belong to the picture.
     emoji = (
         rf"(?:(?<!\u200D)\u200D++(?={_PICTURE}))?"
         rf"(?:{tagged}|(?:{link})*+(?:{tone}|{picture}\uFE0F?))"
@@ -95,8 +96,8 @@ _ASCII_WORD = (
     r"[A-Za-z0-9_]++(?:"
     r"(?:(?<=[A-Za-z])[:.'](?=[A-Za-z])|(?<=[0-9])[,;.'](?=[0-9]))[A-Za-z0-9_]++)*+"
 )
-# Words of ASCII by themselves, anything else up to the next space: the grammar above costs ten
-# times as much as this, and no word goes over a space.
+# ASCII words are matched alone, anything else up to the next space: this pattern is ten times
+# faster than the grammar above, and no word crosses a space.
 _PIECE = re.compile(
     rf"{_ASCII_WORD}(?![:.',;]?[^\0-\x7F])|(?:{_ASCII_WORD}[:.',;]?+|[#*])?[^\0-\x7F][^\0- ]*+"
 )
@@ -111,7 +112,7 @@ def terms(text: str) -> list[str]:
 
 
 class _Terms(dict[str, tuple[str, ...]]):
-    """The terms of pieces of text, remembered."""
+    """A cache of the terms of pieces of text."""
 
     def __missing__(self, piece: str) -> tuple[str, ...]:
         found = tuple(_terms_of(piece))
@@ -129,8 +130,8 @@ def _terms_of(piece: str) -> Iterator[str]:
     for word in _words(piece):
         if word[-2:-1] in ("'", "\u2019", "\uff07") and word[-1] in "sS":
             word = word[:-2]
-        # By character, as Java does: a sigma at the end of a word is no special case, and of the
-        # dotted capital I, whose lower case is two characters, the first one stays.
+        # Character by character, as in Java: a final sigma is no special case, and the dotted
+        # capital I, whose lower case is two characters, keeps only the first.
         lower = "".join(letter.lower()[0] for letter in word)
         if lower not in STOP_WORDS:
             yield stem(lower)
@@ -144,7 +145,7 @@ def _words(piece: str) -> list[str]:
     words, rest = [], piece
     while (found := _WORD.search(rest)) is not None:
         start, word = found.start(), found.group()
-        # A window that begins with nothing but low lines holds no word; Lucene goes on by one.
+        # A window of only underscores contains no word; Lucene then advances by one character.
         while (window := _WORD.match(_window(word))) is None:
             start, word = start + 1, word[1:]
         words.append(window.group())

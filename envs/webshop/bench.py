@@ -61,7 +61,7 @@ class WebShopSizes:
     snapshots: int = 200
     """Snapshots and restores of all copies in a round."""
     fresh_steps: int = 300
-    """Steps of all copies after which a fresh process is weighed."""
+    """Steps of all copies after which a fresh process's memory is measured."""
     their_steps: int = 60
 
 
@@ -143,7 +143,7 @@ def _action(rng: random.Random, page: str, goal: str, offered: Sequence[str]) ->
 
 
 def _click(rng: np.random.Generator, info: Mapping[str, Any], copy: int) -> str:
-    """Return a click at random; a search by a word of the goal where nothing can be clicked."""
+    """Return a random click; a search for a word of the goal if nothing can be clicked."""
     offered = info["admissible_actions"][copy]
     return any_of(rng, offered) if offered else f"search[{any_of(rng, info['goal'][copy].split())}]"
 
@@ -168,7 +168,7 @@ def _venv(sizes: WebShopSizes) -> TextVectorEnv:
 
 
 def _walk(venv: TextVectorEnv, info: dict[str, Any], steps: int, seed: int) -> tuple[int, float]:
-    """Walk all copies; return (steps of those playing, CPU seconds); groups restart whole."""
+    """Walk all copies; return (steps of active copies, CPU seconds); groups restart as a whole."""
     rng = random.Random(seed)
     done, spent = 0, 0.0
     for _ in range(steps):
@@ -239,7 +239,7 @@ print(json.dumps({"seconds": seconds, "megabytes": peak_megabytes()}))
 
 
 def fresh_walk(sizes: WebShopSizes) -> None:
-    """Do what a process is weighed after."""
+    """Do the steps after which a process's memory is measured."""
     venv = _venv(sizes)
     _, info = venv.reset(seed=0)
     _walk(venv, info, sizes.fresh_steps, 0)
@@ -251,7 +251,7 @@ def peak_megabytes() -> float:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return float(line.split()[1]) / 1024
-    import resource  # which, on Linux, also counts what the process was started from
+    import resource  # on Linux its maximum includes the process that this one was forked from
 
     unit = 1 << 20 if sys.platform == "darwin" else 1 << 10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
@@ -326,7 +326,7 @@ _TINY = WebShopSizes(
 def _contests(tiny: bool) -> list[Contest]:
     if tiny:
         return webshop_contests(_TINY)
-    # Chromium is measured too where it is, but not by a smoke test.
+    # Chromium is measured too if it is installed, but not in a smoke test.
     from creditrl.envs.webshop.bench_browser import browser_contests
 
     return [*webshop_contests(WebShopSizes()), *browser_contests()]

@@ -26,7 +26,7 @@ __all__ = ["BrowserSizes", "browser_contests", "browser_episode"]
 ENV_ID = "CreditRL/WebShop-v0"
 _ASKED_SECONDS = 5.0
 _LONGEST_SEARCH = 500
-"""Tasks among which those of one plan length are looked for."""
+"""Number of tasks searched for those of one plan length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _env(sizes: BrowserSizes) -> gym.Env[Any, Any]:
 
 
 def _plans(sizes: BrowserSizes) -> list[tuple[Any, list[str]]]:
-    """Return tasks with six actions that end in the right purchase, a look at its features too."""
+    """Return tasks with six actions each: the right purchase, and a look at its features."""
     env = gym.make(ENV_ID, num_products=sizes.num_products)
     tasks: Any = env.get_wrapper_attr("tasks")
     found = []
@@ -178,7 +178,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 @contextlib.contextmanager
 def _all_cores() -> Iterator[None]:
-    """Let what is started inside use all cores that the machine has."""
+    """Let processes started inside this context use all cores of the machine."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

@@ -1,6 +1,7 @@
-"""WebShop's search on shops of any size: made of words as frequent as in the real products.
+"""WebShop's search on synthetic shops of any size, with the word frequencies of real products.
 
-Memory is a process's own, so every shop is measured in a fresh one. Times are CPU times.
+Every shop is measured in a fresh process, because memory is measured per process. Times are CPU
+times.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ ALL_PRODUCTS = 1_181_436
 """Products of upstream's full set."""
 
 _LINE_FROM = 10_000
-"""Documents from which time and memory are more than what any shop costs."""
+"""Number of documents from which the fixed costs of any shop no longer dominate."""
 _ASKED_MS = {1_000: (0.2, None), 100_000: (1.0, 6.0)}
-"""Median and 95th percentile of a query that we ask for, by documents."""
+"""Required median and 95th percentile of a query's time, by number of documents."""
 
 # Texts like those of upstream's 1,000 products as search reads them: 800 characters, 108 terms, 68
 # of them different (half of the texts: 46 to 144 terms), 12,074 different terms in all and 3,000 in
@@ -54,7 +55,7 @@ _RANKS = 2_000_000
 _DIFFERENT = (4.08, 0.75)
 """Mean and deviation of the logarithm of draws for a text."""
 _AGAIN = 0.68
-"""Chance that a word drawn for a text is not repeated."""
+"""Probability that a word drawn for a text is not repeated."""
 _LONGEST = 1_500
 _STOP_WORDS = " and the for with a ".split()
 _STOP_EVERY = 5
@@ -65,9 +66,9 @@ _BLOCK = 2_000
 # of these shares of 0.2 to 1.5, half the time above 0.66.
 _QUERY_TERMS = (10.6, 3.5)
 _QUERY_RARER = 0.33
-"""How much more likely a rarer word of a text is asked for: power of its rank."""
+"""How strongly queries prefer rarer words of a text: the power of the word's rank."""
 _RAREST = 0.004
-"""Terms in fewer texts than this share are not asked for: 1 of 10 terms of people's queries is."""
+"""Queries have no terms in fewer texts than this share; of people's query terms, 1 in 10 is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class SearchFigures:
 
 
 def synthetic_documents(count: int, seed: int = 0) -> Iterator[str]:
-    """Return texts with words as frequent, and as many, as in real ones; the same for a seed."""
+    """Return texts with the lengths and word frequencies of real ones; equal for equal seeds."""
     dice = np.random.default_rng(seed)
     share = np.cumsum(_frequencies())
     for start in range(0, count, _BLOCK):
@@ -115,7 +116,7 @@ def synthetic_documents(count: int, seed: int = 0) -> Iterator[str]:
 
 
 def synthetic_queries(count: int, seed: int = 1) -> list[str]:
-    """Return queries for words of one text each, as customers have one product in mind."""
+    """Return queries made of words of one text each: a customer has one product in mind."""
     dice = np.random.default_rng(seed)
     draws = float(np.exp(_DIFFERENT[0] + _DIFFERENT[1] ** 2 / 2))
     common = int(np.searchsorted(-_frequencies() * draws, -_RAREST))
@@ -239,7 +240,7 @@ def _build(documents: int, folder: str) -> tuple[float, float]:
         made = synthetic_documents(documents)
         block: list[str] = []
         for number in range(documents):
-            if number % _BLOCK == 0:  # texts are made by the block, and timed by the block
+            if number % _BLOCK == 0:  # texts are generated and timed in blocks
                 start = time.process_time()
                 block = [next(made) for _ in range(min(_BLOCK, documents - number))]
                 making += time.process_time() - start
@@ -272,7 +273,7 @@ def _ask(folder: str, queries: list[str], rounds: int) -> dict[str, float]:
 
 
 def _memory_mb(line: str) -> float:
-    """Return a line of this process's memory; 0 where the system does not say."""
+    """Return a figure of this process's memory; 0 if the system does not report it."""
     if not sys.platform.startswith("linux"):
         return 0.0
     with open("/proc/self/status", encoding="ascii") as status:

@@ -54,7 +54,7 @@ def digest(action: str | None, moment: Moment) -> str:
 
 
 def _stand_ins() -> dict[str, ModuleType]:
-    """Return modules that upstream imports, with as much in them as its pages use."""
+    """Return stand-ins for modules that upstream imports, with only what its pages use."""
 
     def module(name: str, **names: Any) -> ModuleType:
         made = ModuleType(name)
@@ -77,7 +77,7 @@ def _stand_ins() -> dict[str, ModuleType]:
 
 @contextlib.contextmanager
 def _as_modules(modules: dict[str, ModuleType]) -> Iterator[None]:
-    """Let ``import`` find these while inside, whatever is installed."""
+    """Let ``import`` find these modules inside this context, whatever is installed."""
     before = {name: sys.modules.get(name) for name in modules}
     sys.modules.update(modules)
     try:

@@ -23,7 +23,7 @@ _OFTEN = (
     ("< prev", 0.12),
     *((name, 0.08) for name in _SUBS),
 )
-"""How often a button is clicked, where the ones before it are not."""
+"""Probability of clicking a button if none of those before it was clicked."""
 _ODD = (" ", "  ", "é ☞ naïve", "a+b c", "the of and", "'", "xyzzy", "[SEP]", "\u3000")
 _LONGEST = 60
 """Actions after which a walk buys the product it sees, or ends."""
@@ -39,14 +39,14 @@ class Walk:
     """
 
     def __init__(self, seed: int, *, hidden: bool = True) -> None:
-        # Only ``random()`` is drawn, whose numbers no version of Python has changed.
+        # Only ``random()`` is used: it gives the same numbers in every version of Python.
         self._draw = random.Random(seed).random
         self._hidden = hidden
         self._before: list[str] = []
         self._steps = 0
 
     def action(self, text: str, clickables: Sequence[str]) -> str | None:
-        """Return what to do on a page, shown in the mode ``text``; None if the walk ends."""
+        """Return the action on a page, shown in the mode ``text``; None if the walk ends."""
         self._steps += 1
         if self._steps > _LONGEST:
             return None
@@ -87,7 +87,7 @@ class Walk:
                 lambda: "<q>",
                 lambda: f"{few[0]} {self._any(('search_results', 'item_page', 'item_sub_page'))}",
             ]
-        # Rare forms are for rare defects; most walks need results that lead somewhere.
+        # Rare forms find rare defects; most walks need a query with results.
         form = forms[self._below(3)] if self._chance(0.6) else self._any(forms)
         return f"search[{form()}]"
 

@@ -32,7 +32,7 @@ class BrowserEngine(WebShopEngine):
     """
 
     def went(self, i: int, action: str, there: Page) -> None:
-        """Repeat an action in the browser; BrowserError if it does otherwise, or is lost."""
+        """Repeat an action in the browser; BrowserError if the result differs or it is lost."""
         name, _, value = action[:-1].partition("[")
         do = self.window.search if name == "search" else self.window.click
         do(i, self.goal(i), self.page(i), value, there)

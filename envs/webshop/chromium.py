@@ -133,7 +133,7 @@ class Chromium:
         return self._window
 
     def switch_to(self, tab: str) -> None:
-        """Let commands go to a tab."""
+        """Direct the following commands to a tab."""
         if tab != self._window:
             self._window = ""
             self.driver.switch_to.window(tab)
@@ -168,7 +168,7 @@ class Chromium:
         options.add_argument(f"--user-data-dir={self._folder}/profile")
         address = f"http://127.0.0.1:{port}"
         config = ClientConfig(address, timeout=_ANSWER_SECONDS)
-        # A proxy for the world outside would not find this driver.
+        # A configured proxy would not reach this local driver.
         connection = ChromeRemoteConnection(address, ignore_proxy=True, client_config=config)
         try:
             started = WebDriver(connection, options=options)
@@ -196,7 +196,7 @@ def _start(folder: str, driver: str) -> GuardedProgram:
         "XDG_CACHE_HOME": f"{folder}/cache",
     }
     if len(folder) <= _LONGEST_FOLDER:
-        environment["TMPDIR"] = folder  # for what they would leave behind
+        environment["TMPDIR"] = folder  # so temporary files are removed with the folder
     return GuardedProgram(
         [driver, "--port=0"],
         folder=folder,

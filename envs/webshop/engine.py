@@ -87,7 +87,7 @@ class _Copy(NamedTuple):
     past: tuple[str, ...] = ()
     """Earlier observations and actions at the start of the observation, oldest first."""
     observations: tuple[str, ...] = ()
-    """The last observations, of which later ones repeat some."""
+    """The last observations, some of which later ones repeat."""
     actions: tuple[str, ...] = ()
     segment: str = ""
 
@@ -251,7 +251,7 @@ class WebShopEngine(Engine):
         return keys
 
     def expert_action(self, index: int) -> str | None:
-        """Return the oracle's next action; None after the purchase, or if it sees no way."""
+        """Return the oracle's next action; None after the purchase, or if it finds no plan."""
         return next_action(self.shop, self.rules, self.goal(index), self._copies[index].page)
 
     def segment_key(self, index: int) -> str:
@@ -346,7 +346,7 @@ class WebShopEngine(Engine):
         return Site(self.shop, self.rules, goal, bought, tasks)
 
     def went(self, i: int, action: str, there: Page) -> None:
-        """Follow a copy's ``search[query]`` or ``click[value]``; without a browser, do nothing."""
+        """Hook after a copy's ``search[query]`` or ``click[value]``; does nothing here."""
 
     def page_text(self, i: int) -> str:
         """Return a copy's page in the observation mode."""
@@ -391,7 +391,7 @@ class WebShopEngine(Engine):
         return " [SEP] ".join((*past, self._shown(i))) if past else self._shown(i)
 
     def _remember(self, i: int, action: str) -> None:
-        """Put upstream's history before the new observation: actions and pages in turn."""
+        """Update the history that upstream puts before an observation: pages and actions."""
         copy = self._copies[i]
         n_obs, n_act = self._num_prev_obs, self._num_prev_actions
         actions = (*copy.actions, action[:LONGEST_ACTION])[-n_act:] if n_act else ()

@@ -198,7 +198,7 @@ def _render_modes() -> list[str]:
 class WebShopEnv(TextEnv[WebShopConfig]):
     """A shop to search and to click through (WebShop, Yao et al. 2022).
 
-    ****Observation.** The page and the instruction, exactly as in upstream's ``WebAgentTextEnv``
+    **Observation.** The page and the instruction, exactly as in upstream's ``WebAgentTextEnv``
     with the same ``observation_mode``.
 
     **Action.** ``search[words]`` on the search page, or ``click[value]`` of a button, a product's
@@ -208,13 +208,13 @@ class WebShopEnv(TextEnv[WebShopConfig]):
     action), ``unknown`` (neither search nor click, or nothing that a page has) or ``inapplicable``
     (not here, not now).
 
-    ****Limits.** The first 10,000 characters of a query count (``LONGEST_QUERY``), the limit of the
+    **Limits.** The first 10,000 characters of a query count (``LONGEST_QUERY``), the limit of the
     page's search box. An observation shows the first 65,536 characters of a page, in the mode
     ``html`` the first 4,194,304 (the longest page of upstream's 1,000 products has 16,000), and of
     each action that ``num_prev_actions`` repeats the first 4,096 (``LONGEST_ACTION``). Upstream has
     none of these limits; both ``compat`` have them.
 
-    ****Reward.** 0 until ``click[buy now]``, which ends the episode and gives R: the share of
+    **Reward.** 0 until ``click[buy now]``, which ends the episode and gives R: the share of
     wanted attributes, options and price limit that the purchase meets, times a factor for the kind
     of product (``info["r_att"]``, ``r_option``, ``r_price``, ``r_type``; 0 before). ``success``
     means R = 1. With ``reward="success"`` it is 10 or 0. At the turn limit an episode is truncated
@@ -231,7 +231,7 @@ class WebShopEnv(TextEnv[WebShopConfig]):
     them and without the goal. ``segment_key``: ``search``, ``item``, ``option``, ``buy`` or
     ``browse``.
 
-    ****compat.** ``"upstream"`` follows upstream exactly; the default ``"fixed"`` makes these
+    **compat.** ``"upstream"`` follows upstream exactly; the default ``"fixed"`` makes these
     fixes:
 
     - a search needs the search bar (upstream takes ``search[...]`` on every page);
@@ -308,12 +308,13 @@ class WebShopEnv(TextEnv[WebShopConfig]):
 
 
 _LONGEST_READ = 1 << 14
-"""Maximum number of characters read of an action: more than of a query, so a query that is a little
-too long is cut like in a search box, instead of losing its bracket."""
+"""Maximum number of characters read of an action: more than of a query, so that a slightly too long
+query is cut as in a search box instead of losing its bracket."""
 _LONGEST_TEXT = 1 << 16
 """Maximum characters of a page; the longest of upstream's 1,000 products has 16,000."""
 _LONGEST_HTML = 1 << 22
-"""A product's page has a link for every option, and the query is in each."""
+"""Maximum characters of a page in the mode ``html``: each option is a link that contains the
+query."""
 
 
 class WebShopVectorEnv(TextVectorEnv):

@@ -23,7 +23,7 @@ from creditrl.files import write_atomic
 
 __all__ = ["EXPORT", "ShopExportOptions", "export_shop", "extras_of", "record_of"]
 
-_SMALL = 1000  # Upstream's small set: its reader looks for that where it is asked for no more.
+_SMALL = 1000  # Upstream's small set, which its reader opens for up to this many products.
 
 
 @dataclass(frozen=True, slots=True)

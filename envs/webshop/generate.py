@@ -34,7 +34,7 @@ MOST_PRODUCTS = 10_000_000
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _IDS = 36**8
-_ID_STEP = 1_740_000_000_007  # Shares no factor with 36, so that no two numbers have one id.
+_ID_STEP = 1_740_000_000_007  # Coprime to 36, so that different numbers have different ids.
 
 _BRANDS = 24
 """Brands of a department."""
@@ -94,7 +94,7 @@ def _dice(purpose: str, index: int) -> Dice:
 
 
 def _asin(seed: int, number: int) -> str:
-    """Return an id as the shop that upstream's products come from writes it."""
+    """Return an id in the format of the shop that upstream's products come from."""
     rest = (_number(f"webshop ids {seed}") + number * _ID_STEP) % _IDS
     digits = []
     for _ in range(8):
@@ -194,7 +194,7 @@ def _title(
     for extra in dice.sample(list(kind.extras), dice.between(1, len(kind.extras))):
         title += f", {extra}"
     if dice.chance(0.3):
-        # One of its own values, or one that it does not come in any other than.
+        # One of its own values, or the only value that it comes in.
         group = dice.pick(kind.groups)
         values = dict(options).get(group.name, group.values)
         title += f" ({_capitals(dice.pick(values))})"
@@ -297,7 +297,7 @@ def _capitals(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _head(trait: Trait) -> str:
-    """Return how a bullet about an attribute begins."""
+    """Return the beginning of a bullet about an attribute."""
     text = {"is": trait.phrase, "with": trait.name, "for": f"for {trait.phrase}"}[trait.role]
     first, _, rest = text.partition(" ")
     first = first.upper() if first in _UPPER else first[:1].upper() + first[1:]

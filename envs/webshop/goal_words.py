@@ -1,4 +1,4 @@
-"""The words of an instruction that make a query; the expert's, and a small policy's."""
+"""The words of an instruction that make a query, for the expert and for small policies."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Goals of customers, and how they are made from products.
 
 Goals are made as in upstream, in upstream's order: in the order of the catalogue's products, then
-shuffled with seed 233. The n-th goal here is the n-th goal there (same product, attributes and
+shuffled with seed 233. The n-th goal is upstream's n-th goal (same product, attributes and
 options); only the price limits differ, which upstream draws again in every process, see
 :mod:`creditrl.envs.webshop.prices`. A goal is made on demand: the full catalogue has millions of
 synthetic ones.
@@ -88,7 +88,7 @@ def _combinations(product: Product) -> int:
 
 
 def _combination(product: Product, number: int) -> tuple[tuple[str, str], ...]:
-    """Return a choice of options: groups by name, the last one's value changes first."""
+    """Return the n-th choice of options: groups by name, the last group's value varies fastest."""
     chosen = []
     for name, values in sorted(product.options, reverse=True):
         number, place = divmod(number, len(values))
@@ -216,8 +216,8 @@ class HumanGoals(Sequence[Goal]):
 
     Args:
         catalogue: the products.
-        instructions: (id of a product, what was written for it) as ``items_human_ins.json`` has
-            them; those for products that are not in the catalogue are left out.
+        instructions: (id of a product, its entries) in the format of ``items_human_ins.json``;
+            those for products that are not in the catalogue are left out.
         price_seed: decides prices and price limits.
 
     Raises:

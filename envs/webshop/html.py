@@ -54,7 +54,7 @@ __all__ = [
 
 STYLE = "/-/style.css"
 PICTURES = "/-/picture"
-"""Path of the pictures; no page's path has two parts and this beginning."""
+"""Path of the pictures; no page's path has two parts and begins with this."""
 
 Options = tuple[tuple[str, str], ...]
 
@@ -64,9 +64,9 @@ class Link(NamedTuple):
 
     path: str
     fields: list[tuple[str, str]]
-    """What a form sends along."""
+    """Fields that a form submits."""
     href: str
-    """Both in one."""
+    """Path and fields as one address."""
 
 
 class ShownOption(NamedTuple):
@@ -149,7 +149,7 @@ def style_sheet() -> str:
 def picture_address(product: Product, options: Options = ()) -> str:
     """Return where a product's picture is served."""
     path = f"{PICTURES}/{quote(product.asin, safe='', errors='replace')}"
-    # Each chosen value by itself: names of groups do not colour a picture.
+    # Only values: names of groups do not affect a picture.
     chosen = "&".join(f"o={quote(value, safe='', errors='replace')}" for _, value in options)
     return f"{path}?{chosen}" if chosen else path
 
@@ -219,7 +219,7 @@ def _templates() -> Environment:
 
 
 def _escaped(value: Any) -> Any:
-    """Return a text as markup; a carriage return too, which browsers would read as a line feed."""
+    """Return a text as markup, with carriage returns escaped: browsers read them as line feeds."""
     from markupsafe import Markup, escape
 
     if not isinstance(value, str) or isinstance(value, Markup) or "\r" not in value:
@@ -292,7 +292,7 @@ class _Reader(HTMLParser):
         self._flush()
 
     def _flush(self) -> None:
-        """Keep the string that ends here, as BeautifulSoup and upstream's filter keep it."""
+        """Record the string that ends here, as BeautifulSoup and upstream's filter keep it."""
         text, self._text = self._text, ""
         if not text:
             return
@@ -325,16 +325,16 @@ def _read(html: str) -> _Reader:
 def read_visible(html: str) -> list[Visible]:
     """Return the strings of a page as upstream's ``convert_html_to_text`` sees them.
 
-    That is all strings of the parse tree but those directly within the document, its head, a style
-    or a script, comments, and line breaks between tags (a string of spaces counts as one line break
-    if it holds one, else as one space). Upstream takes the clicked options and products from its
-    own memory; here the page contains them.
+    These are all strings of the parse tree except those directly within the document, its head, a
+    style or a script, comments, and line breaks between tags (a string of spaces counts as one line
+    break if it contains one, else as one space). Upstream takes the clicked options and products
+    from its own memory; here the page contains them.
     """
     return _read(html).shown
 
 
 def read_text(html: str, mode: Mode = "text") -> str:
-    """Return the observation that upstream's ``convert_html_to_text`` makes of a page."""
+    """Return the observation that upstream's ``convert_html_to_text`` makes from a page."""
     shown = read_visible(html)
     if mode == "text":
         return " [SEP] ".join(one.text.strip() for one in shown)

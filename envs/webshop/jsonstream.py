@@ -25,7 +25,7 @@ SUFFIXES = ("", ".xz", ".gz")
 
 _CHUNK = 1 << 20
 _LONGEST = 1 << 26
-"""Characters of the longest value; a damaged file must not be read to its end for one."""
+"""Maximum characters of a value, so that a damaged file is not read to its end for one."""
 
 _BLANK = re.compile(r"[ \t\n\r]*")
 
@@ -41,7 +41,7 @@ def items_of_array(
     Args:
         path: the file; its name may end in ``.xz`` or ``.gz``.
         watch: called with the number of bytes read so far.
-        mend: advice for a missing or damaged file, at the end of every error message.
+        mend: advice on a missing or damaged file, appended to every error message.
 
     Raises:
         DataError: the file is missing, truncated, damaged, or contains something else.
@@ -53,7 +53,7 @@ def items_of_array(
 def items_of_object(
     path: str | os.PathLike[str], watch: Watcher | None = None, *, mend: str = ""
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the (key, value) pairs of a file that holds one JSON object; else like arrays."""
+    """Yield the pairs of a file with one JSON object; otherwise as :func:`items_of_array`."""
     yield from _items(Path(path), "object", watch, mend)
 
 
@@ -98,12 +98,12 @@ def _opened(path: Path, mend: str) -> IO[bytes]:
 
 
 class _Text:
-    """What has been read of a file and not yet used."""
+    """A file's text: what has been read but not yet consumed."""
 
     def __init__(self, path: Path, raw: IO[bytes], watch: Watcher | None, mend: str) -> None:
         self.path = path
         self.items = 0
-        """Values that were read whole."""
+        """Number of complete values read."""
         self._raw = raw
         unpack: IO[bytes] = raw
         if path.suffix == ".xz":
@@ -122,7 +122,7 @@ class _Text:
         self._whole = False
 
     def peek(self) -> str:
-        """Return the next character that is not blank, without using it; "" at the end."""
+        """Return the next non-blank character without consuming it; "" at the end."""
         while True:
             blank = _BLANK.match(self._text, self._place)
             assert blank is not None
@@ -133,11 +133,11 @@ class _Text:
                 return ""
 
     def skip(self) -> None:
-        """Use one character."""
+        """Consume one character."""
         self._place += 1
 
     def expect(self, character: str) -> None:
-        """Use the next character, which must be this one."""
+        """Consume the next character, which must be this one."""
         found = self.peek()
         if found != character:
             what = f"has {found!r} where {character!r} is expected" if found else "ends too early"
@@ -145,7 +145,7 @@ class _Text:
         self.skip()
 
     def value(self) -> Any:
-        """Use the next JSON value."""
+        """Consume and return the next JSON value."""
         if not self.peek():
             raise self.error("ends too early")
         size = _CHUNK
@@ -155,7 +155,7 @@ class _Text:
             except RecursionError as error:
                 raise self.error("is nested too deeply") from error
             except ValueError as error:
-                # Wrong, or not here as a whole yet.
+                # Either invalid, or not yet read completely.
                 left = len(self._text) - self._place
                 if left < _LONGEST and self._more(size):
                     size *= 2
@@ -163,20 +163,20 @@ class _Text:
                 cut = " (is the file cut?)" if self._whole else ""
                 reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
                 raise self.error(f"is not JSON there: {reason}{cut}") from error
-            # A number may go on where the text ends: 1, 12, 12.5, 12.5e3.
+            # A number at the end of the text may continue: 1, 12, 12.5, 12.5e3.
             rest = self._text[end : end + 1]
             if (rest and rest not in ".eE0123456789") or not self._more(size):
                 self._place = end
                 return value
 
     def error(self, what: str) -> DataError:
-        """Return the error for something that is wrong at the present place."""
+        """Return the error for a problem at the current position."""
         where = f"after {self.items:,} values, near character {self._passed + self._place:,}"
         mend = f" {self._mend}" if self._mend else ""
         return DataError(f"{self.path}: the file {what}; {where}.{mend}")
 
     def _more(self, size: int) -> bool:
-        """Read on; return whether there was anything left."""
+        """Read more of the file; return whether there was any left."""
         while not self._whole:
             try:
                 raw = self._unpack.read(size)

@@ -44,7 +44,7 @@ class Kind:
     nouns: tuple[str, ...]
     """Names in titles; the first is the most common."""
     goods: tuple[tuple[str, str], ...]
-    """(lead, noun): ``("a pair of", "men's sneakers")``, as people ask for one."""
+    """(lead, noun) as in people's requests: ``("a pair of", "men's sneakers")``."""
     traits: tuple[tuple[str, ...], ...]
     """Attributes; a product has at most one of each tuple."""
     groups: tuple[Group, ...]
@@ -53,19 +53,19 @@ class Kind:
     uses: tuple[str, ...]
     """Places and occasions for titles; never attributes."""
     extras: tuple[str, ...]
-    """Ends of titles."""
+    """Endings of titles."""
     unseen: bool = False
     """Whether its goals are reserved for ``valid_unseen``."""
 
     @property
     def item_attributes(self) -> tuple[str, ...]:
-        """Names of the thing itself, which lists of attributes hold too and no goal asks for."""
+        """Names of the thing itself, which lists of attributes contain but no goal asks for."""
         return tuple(noun.lower() for noun in self.nouns if " " in noun)
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A kind as the file has it."""
+    """A kind in the file's format."""
 
     query: str
     path: str
@@ -101,7 +101,7 @@ _LEADS = (
 
 
 def _good(text: str) -> tuple[str, str]:
-    """Return how one asks for a thing, and the thing."""
+    """Return the lead of a request for a thing, and the thing."""
     for lead in _LEADS:
         if text.startswith(lead):
             return lead.strip(), text.removeprefix(lead)
@@ -110,7 +110,7 @@ def _good(text: str) -> tuple[str, str]:
 
 def read_kinds(source: RecipeFile) -> tuple[Kind, ...]:
     """Read kinds in the order of a file; DataError if it is damaged, or uses an undefined name."""
-    # Only those who make the shop need it, and the flags behind configs take a while to import.
+    # Slow to import, and needed only to generate the shop.
     from creditrl.config import read_table
 
     file = read_table(_File, source)

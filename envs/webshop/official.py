@@ -1,20 +1,20 @@
 """Upstream's shop: its files in a folder, read once, and stored in a form that opens quickly.
 
-The folder holds what upstream's ``setup.sh`` or ``creditrl data get webshop`` puts there; each file
-may also be packed as ``.xz`` or ``.gz``:
+The folder has the files of upstream's ``setup.sh`` or of ``creditrl data get webshop``; each may
+also be packed as ``.xz`` or ``.gz``:
 
 ===========================  =======================================================================
-file                         what it holds
+file                         content
 ===========================  =======================================================================
 ``items_shuffle_1000.json``  1,000 products
 ``items_ins_v2_1000.json``   their attributes and synthetic instructions
 ``items_shuffle.json``       1.18 million products (5.5 GB)
 ``items_ins_v2.json``        their attributes and synthetic instructions
-``items_human_ins.json``     what people wrote for the products, see :class:`HumanGoals`
+``items_human_ins.json``     instructions that people wrote, see :class:`HumanGoals`
 ``splits/*.json``            lists of goals, see :mod:`creditrl.envs.webshop.splits`
 ===========================  =======================================================================
 
-The small set is read into memory by every process. The large one is converted once, in our cache:
+The small set is read into memory by every process. The large one is converted once, into our cache:
 products in one file, the search index and the table of goals as arrays that processes share. The
 conversion is repeated when a source file changes, or when it turns out to be damaged.
 """
@@ -74,7 +74,7 @@ ALL = 1_181_436
 """Records of upstream's large set."""
 
 _REPEATED = 6
-"""Records among them that upstream skips."""
+"""Number of records of the large set that upstream skips, as repeated."""
 
 _GOALS: Mapping[tuple[int | None, GoalKind], int] = {
     (SMALL, "synthetic"): 6_910,
@@ -84,7 +84,7 @@ _GOALS: Mapping[tuple[int | None, GoalKind], int] = {
 """Upstream's number of goals, by number of products and kind."""
 
 _FORMAT = 2
-"""Version of converted shops; it grows with every change of what a folder of them holds."""
+"""Version of converted shops; increase it with every change of their format."""
 
 _SHOWN_EVERY = 2000
 """Products between two progress reports of the index."""
@@ -143,7 +143,7 @@ def official_goals(
     key = (_stamp(path), price_seed)
     with _LOCK:
         if key not in stock.human:
-            # Of an id that is there twice, the last entry counts, as in any reading of JSON.
+            # If an id occurs twice, the last entry counts, as in any JSON parser.
             written = dict(items_of_object(path, mend=_mend(home)))
             try:
                 stock.human[key] = HumanGoals(stock.catalogue, written.items(), price_seed)
@@ -170,8 +170,8 @@ def official_tasks(
         splits: the scheme, see :mod:`creditrl.envs.webshop.splits`.
         goals: see :func:`official_goals`.
         data_dir: see :func:`load_official`.
-        num_products: see :func:`load_official`. Ids say ``official`` where it is None and, e.g.,
-            ``official-1000`` where it is not.
+        num_products: see :func:`load_official`. Ids begin with ``official`` if it is None, else
+            e.g. with ``official-1000``.
         price_seed: see :func:`official_goals`.
         draws: probabilities of drawing goals; goals written by people all have the same weight.
             ``"upstream"`` is upstream's draw among all goals, given that it falls into the split.
@@ -213,7 +213,7 @@ def official_coverage(home: Path) -> list[Coverage]:
             continue
         source = _source(home, num_products)
         if num_products is None and _opened(_converted(source), source) is None:
-            continue  # to count would be to convert: minutes
+            continue  # counting would need the conversion, which takes minutes
         for goals in GOALS:
             if goals == "synthetic" or _path(home, "items_human_ins.json") is not None:
                 count = len(official_goals(goals, data_dir=home, num_products=num_products))
@@ -223,7 +223,7 @@ def official_coverage(home: Path) -> list[Coverage]:
 
 
 def _coverage(goals: GoalKind, count: int, stock: _Stock, num_products: int | None) -> Coverage:
-    """Return how many there are of the goals that upstream's shop has, or of its products."""
+    """Return how many of the goals, or products, of upstream's shop are present."""
     there = len(stock.catalogue)
     published = _GOALS.get((num_products, goals))
     if published is not None:
@@ -283,7 +283,7 @@ def _is_small(num_products: int | None) -> bool:
 
 
 def _source(home: Path, num_products: int | None) -> _Source:
-    """Return what a shop is read from; DataError if a file is missing."""
+    """Return the source of a shop; DataError if a file is missing."""
     if num_products is not None and (
         not isinstance(num_products, int) or isinstance(num_products, bool) or num_products < 1
     ):
@@ -299,7 +299,7 @@ def _source(home: Path, num_products: int | None) -> _Source:
 
 
 def _file(home: Path, name: str, num_products: int | None = SMALL) -> Path:
-    """Return the path of one of upstream's files, as it is or packed."""
+    """Return the path of one of upstream's files, plain or packed."""
     path = _path(home, name)
     if path is not None:
         return path
@@ -316,13 +316,13 @@ def _file(home: Path, name: str, num_products: int | None = SMALL) -> Path:
 
 
 def holds_shop(folder: Path) -> bool:
-    """Return whether a folder has products of upstream's."""
+    """Return whether a folder has upstream's products."""
     names = ("items_shuffle.json", f"items_shuffle_{SMALL}.json")
     return any(_path(folder, name) is not None for name in names)
 
 
 def _path(home: Path, name: str) -> Path | None:
-    """Return where a file is, as it is or packed; None if it is not."""
+    """Return the path of a file, plain or packed; None if it is missing."""
     paths = (home / (name + suffix) for suffix in SUFFIXES)
     return next((path for path in paths if path.is_file()), None)
 
@@ -385,8 +385,8 @@ def _in_memory(source: _Source) -> _Stock:
     return _Stock(catalogue, index, begins, counts.attributes, shuffled(int(begins[-1])), {})
 
 
-# The converted form: a folder of catalogue, index, table of goals, and a note of what it is made of
-# that is written last.
+# The converted form: a folder with catalogue, index, table of goals, and a note of its sources,
+# which is written last.
 
 
 def _on_disk(source: _Source, progress: Progress | None) -> _Stock:
@@ -397,7 +397,7 @@ def _on_disk(source: _Source, progress: Progress | None) -> _Stock:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _alone(folder):
-            # Another process may have made it meanwhile.
+            # Another process may have made it in the meantime.
             found = _opened(folder, source)
             if found is None:
                 draft = folder.with_name(f"{folder.name}.draft")
@@ -423,14 +423,14 @@ def _on_disk(source: _Source, progress: Progress | None) -> _Stock:
 
 
 def _converted(source: _Source) -> Path:
-    """Return where the converted form of a shop is kept."""
+    """Return the folder of a shop's converted form."""
     paths = "\0".join((*(stamp[0] for stamp in source.stamps), str(source.limit)))
     name = blake2b(paths.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
     return cache_home() / "webshop" / "shops" / name
 
 
 def _opened(folder: Path, source: _Source) -> _Stock | None:
-    """Return a converted shop; None if there is no sound one of these source files."""
+    """Return the converted shop of these source files; None if it is missing or damaged."""
     try:
         note = json.loads((folder / "made_of.json").read_bytes())
         if note != _note(source):
@@ -504,7 +504,7 @@ def _convert(source: _Source, folder: Path, progress: Progress | None) -> None:
         write_atomic(folder / "made_of.json", json.dumps(_note(source)))
     for path in folder.rglob("*"):
         if path.is_file():
-            # On the disk before the folder takes its name: a power cut leaves all of it or nothing.
+            # Flushed before the folder is renamed, so that a power cut leaves all of it or nothing.
             with open(path, "r+b") as file:
                 os.fsync(file.fileno())
 
@@ -521,7 +521,7 @@ def _watched(progress: Progress, path: Path) -> Callable[[int], None]:
 def _alone(folder: Path) -> Iterator[None]:
     """Wait until no other process converts the same files."""
     with open(folder.with_name(f"{folder.name}.lock"), "wb") as lock:
-        with contextlib.suppress(ImportError):  # no such locks on Windows; two may convert at once
+        with contextlib.suppress(ImportError):  # Windows has no such locks: two may convert at once
             import fcntl
 
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,11 +1,11 @@
 """An expert that knows which product a goal was made from: it finds, opens, configures and buys it.
 
 It knows the product and can query the search engine, but acts as a customer could: its query is the
-customer's own words if they bring the product up on the first page of results; the options are
-added if that helps, and words of the title only if nothing else does. (Of the 6,910 synthetic goals
-of the 1,000 products 3,847 need only the instruction, 2,396 the options too, and 667 up to six
-words of the title.) From any page it takes the shorter of two ways: turn the pages of the open
-results, or search again.
+instruction's words if they put the product on the first page of results; the options are added if
+that helps, and words of the title only if nothing else does. (Of the 6,910 synthetic goals of the
+1,000 products 3,847 need only the instruction, 2,396 the options too, and 667 up to six words of
+the title.) From any page it takes the shorter of two plans: turn the pages of the open results, or
+search again.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from creditrl.envs.webshop.titles import RULE
 __all__ = ["Query", "best_options", "best_query", "next_action"]
 
 _BACK = {"item": 1, "sub": 2}
-"""How many clicks on ``< prev`` lead from a page to the results."""
+"""Number of clicks on ``< prev`` from a page to the results."""
 _MOST_WORDS = 200
 """Words of the query of last resort."""
 
 
 class Query(NamedTuple):
-    """Words to type, and where that lists the goal's product."""
+    """Words to type, and the page of the results that lists the goal's product."""
 
     text: str
     page: int
-    """Page of the results, from 1; 0 where they do not hold it."""
+    """Page of the results, from 1; 0 if none lists it."""
 
 
 def next_action(shop: Shop, rules: Rules, goal: Goal, page: Page) -> str | None:
-    """Return what to do next to buy the goal's product with the options it names.
+    """Return the next action towards buying the goal's product with the options it names.
 
     Returns:
         The action; None after the purchase, if the shop does not have the product, or if no query
@@ -79,7 +79,7 @@ def next_action(shop: Shop, rules: Rules, goal: Goal, page: Page) -> str | None:
 
 
 def _listed_on(rules: Rules, results: tuple[int, ...], position: int) -> int:
-    """Return the page of the results that lists a product; 0 where none does."""
+    """Return the page of the results that lists a product; 0 if none does."""
     return results.index(position) // rules.results_a_page + 1 if position in results else 0
 
 
@@ -87,10 +87,10 @@ def _listed_on(rules: Rules, results: tuple[int, ...], position: int) -> int:
 
 
 def best_options(shop: Shop, rules: Rules, goal: Goal) -> tuple[Option, ...]:
-    """Return what to choose on the page of the goal's product, in the order of that page.
+    """Return the options to choose on the page of the goal's product, in the order of that page.
 
-    As many of the goal's options are met as can be; of the ways to do so, one with the fewest
-    values that the goal does not name, and with the most that it does.
+    They meet as many of the goal's options as possible; among such choices, with the fewest values
+    that the goal does not name, then with the most that it does.
     """
     return shop.recall(
         ("oracle options", rules.key, goal), lambda: _best_options(shop, rules, goal)
@@ -110,7 +110,7 @@ def _best_options(shop: Shop, rules: Rules, goal: Goal) -> tuple[Option, ...]:
         own = (option.value if goal.human else (option.group, option.value)) in named
         if meets or own:
             choices.setdefault(option.group, []).append((meets, own, option))
-    # By the set of options met: the best way to meet them, group after group.
+    # The best choice for each set of options met, extended group by group.
     ways: dict[int, tuple[tuple[int, int], tuple[Option, ...]]] = {0: ((0, 0), ())}
     for group in choices.values():
         longer = dict(ways)
@@ -147,7 +147,7 @@ def _choosable(shop: Shop, rules: Rules, asin: str) -> tuple[Option, ...]:
 def best_query(shop: Shop, rules: Rules, goal: Goal) -> Query:
     """Return the most natural query that lists the goal's product on the first page.
 
-    Where none does, the one that lists it soonest.
+    If none does, the one that lists it on the earliest page.
     """
     return shop.recall(("oracle query", rules.key, goal), lambda: _best_query(shop, rules, goal))
 
@@ -176,12 +176,12 @@ def _queries(shop: Shop, goal: Goal) -> Iterator[list[str]]:
     for count in range(1, len(nouns) + 1):
         yield asked + nouns[:count]
     yield _words(goal.title)
-    # Among products of one title, e.g. the sizes of a shirt sold one by one: the whole document.
+    # For products with the same title, e.g. sizes of a shirt sold separately: the whole document.
     yield _words(document_text(product_of(shop, goal.asin)))[:_MOST_WORDS]
 
 
 def _plain_instruction(goal: Goal) -> str:
-    """Return an instruction without the price, and without options that were put on its end."""
+    """Return an instruction without the price and without options appended to it."""
     text = goal.instruction.removesuffix(price_text(goal.price_upper))
     options = ", and ".join(f"{name}: {value}" for name, value in goal.options)
     return text.removesuffix(f" with {options}")

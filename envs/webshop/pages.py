@@ -68,7 +68,7 @@ _URL_NAMES: tuple[tuple[Kind, str], ...] = (
 
 
 class Page(NamedTuple):
-    """Place of a customer; immutable, so it is its own snapshot."""
+    """A customer's current page; immutable, so it is its own snapshot."""
 
     kind: Kind = "search"
     keywords: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Page(NamedTuple):
     asin: str = ""
     """The product that is open or bought."""
     options: tuple[tuple[str, str], ...] = ()
-    """(group, value) chosen for it, in the order in which the groups were first touched."""
+    """(group, value) chosen for it, in the order in which groups were first chosen from."""
     sub: str = ""
     """Which of :data:`SUBS` is open."""
     visited: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ class Rules:
     """Maximum number of products that a search finds."""
     results_a_page: int = RESULTS_A_PAGE
     key: str = field(init=False, repr=False, compare=False)
-    """The fields in words, for keys of :meth:`Shop.recall`: a string's hash is computed once."""
+    """The fields as one string, for keys of :meth:`Shop.recall`: its hash is computed once."""
 
     def __post_init__(self) -> None:
         require_one_of("compat", self.compat, get_args(Compat))
@@ -141,7 +141,7 @@ def parse_action(rules: Rules, action: str) -> tuple[str, str] | None:
     Text after the last bracket does not matter.
     """
     upstream = rules.upstream
-    if upstream:  # by (.+)\[(.+)\], which takes the last bracket of the first line
+    if upstream:  # by (.+)\[(.+)\], which matches the last bracket of the first line
         action = action.partition("\n")[0]
     close = action.rfind("]")
     if close < 3:
@@ -181,9 +181,9 @@ def found(shop: Shop, rules: Rules, keywords: tuple[str, ...]) -> tuple[int, ...
 def _special(shop: Shop, rules: Rules, keywords: tuple[str, ...]) -> tuple[int, ...] | None:
     """Return the results of upstream's hidden queries; None for an ordinary query.
 
-    Two of them end in an exception there: ``<a>`` finds the products of an attribute here, as its
-    code intends, and ``<c>`` by itself finds nothing. ``<r>`` draws new products at each view
-    there; here the words that follow decide.
+    Differences: ``<a>`` and ``<c>`` alone raise an exception in upstream; here ``<a>`` finds the
+    products of an attribute, as its code intends, and ``<c>`` alone finds nothing. Upstream's
+    ``<r>`` draws new products at each view; here the following words decide.
     """
     word, rest = keywords[0], keywords[1:]
     size = len(shop.catalogue)
@@ -298,7 +298,7 @@ def click(shop: Shop, rules: Rules, page: Page, value: str) -> Page | None:
     """
     if value == SEARCH or value not in clickables(shop, rules, page):
         return None
-    # From here on as in upstream: by name, whatever has the name.
+    # From here on as in upstream: only the name decides, not what has it.
     if value == BUY:
         return Page("done", asin=page.asin, options=page.options, visited=page.visited)
     if value == BACK:
@@ -348,7 +348,7 @@ def _results(page: Page, number: int) -> Page:
 
 
 def _named(rules: Rules, page: Page) -> Kind:
-    """Return the kind of a page as upstream reads it off the address, query and options in it."""
+    """Return the kind of a page as upstream infers it from its address, query included."""
     if rules.upstream:
         address = page_url(page, "")
         for kind, name in _URL_NAMES:

@@ -37,7 +37,7 @@ COLOR_HEX = {
     "silver": "#bcc1c8", "chrome": "#c3c8ce", "nickel": "#b1b0ab", "clear": "#d8e6ea",
     "transparent": "#d8e6ea",
 }  # fmt: skip
-"""Words that name a colour, and what is drawn for them."""
+"""Words that name a colour, and how it is drawn."""
 
 _ROWS = tomllib.loads(
     (importlib.resources.files(__package__) / "pictures.toml").read_text("utf-8")
@@ -62,7 +62,7 @@ def _draw(shape: str, color: str) -> str:
     hue, light, strength = colorsys.rgb_to_hls(red, green, blue)
     darker = _hex(hue, light * 0.66, strength)
     lighter = _hex(hue, light + (1 - light) * 0.6 if light < 0.85 else light * 0.88, strength)
-    # White things need a ground that they stand out from.
+    # Light things need a darker background to stand out.
     ground = _hex(hue, 0.955 if light < 0.8 else 0.74, min(strength, 0.25))
     drawn = SHAPES[shape].format(a=color, b=darker, c=lighter)
     return (
@@ -73,9 +73,9 @@ def _draw(shape: str, color: str) -> str:
 
 
 def shape_of(product: Product) -> str:
-    """Return which of :data:`SHAPES` a product looks like, by the words it is filed under."""
+    """Return which of :data:`SHAPES` a product gets, by its categories and title."""
     leaf, *above = reversed(product.product_category.split("›"))
-    # A path's last word says what the thing is, and so does a title's first.
+    # A category path names the thing in its last word, a title in its first.
     for text, backwards in (
         (leaf, True),
         (product.query, True),
@@ -94,7 +94,7 @@ def shape_of(product: Product) -> str:
 def color_of(product: Product, options: tuple[tuple[str, str], ...] = ()) -> str:
     """Return ``#rrggbb``: the chosen colour, else the title's, else one that the id decides."""
     for text in (*(value for _, value in reversed(options)), product.title):
-        # Of "navy blue" the last word is the colour, of "wine red" too.
+        # The last word is the colour: "navy blue", "wine red".
         for word in reversed(_WORD.findall(text.lower())):
             if word in COLOR_HEX:
                 return COLOR_HEX[word]

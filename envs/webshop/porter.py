@@ -1,15 +1,15 @@
-"""Porter's stemmer, as its author's later program and Lucene have it.
+"""Porter's stemmer, as in its author's later program and in Lucene.
 
 Source: M. F. Porter 1980, "An algorithm for suffix stripping", Program 14(3). Three differences,
-which the later program names itself: words of one or two letters stay as they are, ``-bli`` becomes
-``-ble`` (the paper: ``-abli`` becomes ``-able``), and ``-logi`` becomes ``-log``.
+which the later program states: words of one or two letters are unchanged, ``-bli`` becomes ``-ble``
+(the paper: ``-abli`` becomes ``-able``), and ``-logi`` becomes ``-log``.
 """
 
 from __future__ import annotations
 
 __all__ = ["stem"]
 
-# In each step the first suffix that a word has decides, whether or not it is then exchanged.
+# In each step only the first suffix that a word has counts, whether or not it is then replaced.
 _STEP_2 = {
     "ational": "ate", "tional": "tion", "enci": "ence", "anci": "ance", "izer": "ize",
     "bli": "ble", "alli": "al", "entli": "ent", "eli": "e", "ousli": "ous", "ization": "ize",
@@ -86,7 +86,7 @@ def _past(word: str) -> str:
 
 
 def _repaired(word: str) -> str:
-    """Return what ``-ed`` or ``-ing`` left, made a word again: hopp, fil; hop, file."""
+    """Return the rest after removing ``-ed`` or ``-ing``, as a word: hopp to hop, fil to file."""
     if word.endswith(("at", "bl", "iz")):
         return word + "e"
     if _doubled(word):

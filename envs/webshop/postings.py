@@ -1,7 +1,7 @@
 """Documents by their terms: BM25's arrays, made from a stream of documents.
 
-The arrays take 6 bytes for each pair of a document and a term that it has. While they are made, 4
-more for each pair are in a temporary file, if there are many.
+The arrays take 6 bytes for each pair of a document and one of its terms. While they are built, 4
+more per pair are in a temporary file if there are many pairs.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from creditrl.envs.webshop.analysis import terms
 __all__ = ["K1", "LENGTHS", "B", "Postings", "build_postings"]
 
 K1 = 0.9
-"""How fast more of the same term stops to count; upstream's value, which is Anserini's default."""
+"""Saturation of a term's count; upstream's value, which is Anserini's default."""
 B = 0.4
-"""How much of a document's length counts; upstream's value too."""
+"""Weight of a document's length; upstream's value too."""
 
 LENGTHS = np.array([*range(32), *(24 + (m << s) for s in range(28) for m in range(8, 16))])
-"""Lengths that one byte distinguishes in Lucene, ascending: others count as the next below."""
+"""Lengths that Lucene's one byte distinguishes, ascending; others count as the next lower one."""
 
 _BLOCK_TERMS = 1 << 22
 _BLOCK_DOCUMENTS = 1 << 16
-"""Terms and documents sorted at a time; the latter count in 16 bits."""
+"""Number of terms, and of documents, sorted at a time; a document's offset has 16 bits."""
 _IN_MEMORY = 1 << 24
 """Bytes of sorted blocks up to which no file is written."""
 
@@ -40,8 +40,9 @@ _IN_MEMORY = 1 << 24
 class Postings:
     """Terms in the order of their UTF-8; for each, the documents that have it, and its gains there.
 
-    The gain of a term in a document is what BM25's clause grows with: its count there times r of
-    the document's length. Only some thousand gains differ, so documents name them by number.
+    The gain of a term in a document is the variable part of BM25's clause: its count there times r
+    of the document's length. There are only some thousand different gains, so they are stored as
+    indices.
     """
 
     size: int
@@ -56,13 +57,13 @@ class Postings:
     places: NDArray[np.int32]
     """Positions of documents, ascending within a term."""
     codes: NDArray[np.unsignedinteger[Any]]
-    """For each of them, which of the gains."""
+    """For each of them, the index of its gain."""
     gains: NDArray[np.float32]
     limits: NDArray[np.float32]
     """The largest gain of each term."""
 
     def number(self, term: str) -> int | None:
-        """Return the place of a term among all; None if no document has it."""
+        """Return the index of a term; None if no document has it."""
         words, ends = self.words, self.word_ends
         wanted = term.encode("utf-8", "surrogatepass")
 
@@ -73,7 +74,7 @@ class Postings:
         return found if found < len(ends) and word(found) == wanted else None
 
     def check(self) -> None:
-        """Raise ValueError where arrays do not fit together, as far as a glance shows."""
+        """Raise ValueError if the arrays do not fit together; a quick check, not a complete one."""
         sizes = {
             "word_ends": (self.word_ends[-1:].sum(), len(self.words)),
             "starts": (len(self.starts), len(self.word_ends) + 1),
@@ -95,18 +96,18 @@ class _Block:
     terms: NDArray[np.int32]
     """Its terms, ascending by their number."""
     sizes: NDArray[np.int32]
-    """How many documents have each."""
+    """Number of documents that have each."""
     kind: np.dtype[Any]
-    """Of its pairs on the shelf."""
+    """Type of its pairs on the shelf."""
     different: NDArray[np.unsignedinteger[Any]]
     """The values that its pairs take, ascending."""
 
 
 class _Shelf:
-    """Where the postings of blocks wait, first in, first out: what there is once per posting.
+    """Queue of the postings of blocks, first in, first out.
 
-    That is the document, counted from the block's first (uint16), and the pair: how often it has
-    the term, times 256, plus the byte of its length.
+    A posting has the document, counted from the block's first (uint16), and the pair: the number of
+    times that the document has the term, times 256, plus the byte of its length.
     """
 
     def __init__(self) -> None:
@@ -200,7 +201,7 @@ def _joined(
     counted: int,
     total: int,
 ) -> Postings:
-    """Return the postings of all blocks; takes the blocks from the list, and empties the dict."""
+    """Return the postings of all blocks; empties the list of blocks and the dict to free memory."""
     words, word_ends, rank_V = _sorted_words(numbers)
     numbers.clear()  # a million words take as much memory as a third of the arrays below
     size_V = np.zeros(len(word_ends), np.int64)

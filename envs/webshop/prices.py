@@ -33,15 +33,15 @@ def product_price(product: Product, seed: int = 0) -> float:
 def price_limit(price: float, asin: str, seed: int = 0, ordinal: int = 0) -> float:
     """Return the highest price that a goal for a product allows, in dollars.
 
-    The larger of two different ones of the next four multiples of 10 above the price, as upstream
-    draws it; :data:`NO_LIMIT` where fewer than two are left below 1,000.
+    It is the larger of two different draws from the next four multiples of 10 above the price, as
+    in upstream; :data:`NO_LIMIT` if fewer than two of these are below 1,000.
 
-    Seed, id and ordinal (which of the product's instructions it is for) decide the draw.
+    Seed, id and ordinal (the index of the product's instruction) decide the draw.
     """
     above = [_STEP * i for i in range(1, _STEPS + 1) if _STEP * i > price][:_NEXT]
     if len(above) < 2:
         return NO_LIMIT
-    # The larger of a pair drawn without replacement: the k-th has k of all pairs below it.
+    # The larger of a pair drawn without replacement: the k-th multiple is the larger in k pairs.
     largest = [i for i in range(len(above)) for _ in range(i)]
     return above[largest[_draw(seed, "limit", asin, ordinal) * len(largest) >> 64]]
 

@@ -21,15 +21,15 @@ NO_PRICE = 100.0
 """Price in dollars of a product whose record has none."""
 
 MAX_ASIN = 10
-"""Characters of an id; upstream leaves longer ones out."""
+"""Maximum characters of an id; upstream leaves out products with longer ones."""
 
 
 def page_text(text: str) -> str:
     """Return a text as shown on every page, in memory and in a browser.
 
-    A lone surrogate becomes ``?``: it cannot be sent, and no action could name an option that has
-    one. NUL becomes U+FFFD, as in the attributes of HTML; between tags a browser leaves it out. A
-    page can hold all other characters, control characters and noncharacters included.
+    A lone surrogate becomes ``?``: it cannot be encoded, and no action could name an option that
+    has one. NUL becomes U+FFFD, as in the attributes of HTML; between tags a browser drops it. A
+    page can contain all other characters, control characters and noncharacters included.
     """
     return clean_text(text).replace("\0", "\ufffd")
 
@@ -48,7 +48,7 @@ class Product:
     description: str
     """``Description``, from ``full_description``; may be empty."""
     bullets: tuple[str, ...]
-    """``BulletPoints``, from ``small_description``; upstream makes one of a bare string."""
+    """``BulletPoints``, from ``small_description``; a bare string is one bullet, as in upstream."""
     category: str
     query: str
     """The query it was found by, lower-case, stripped."""
@@ -76,11 +76,11 @@ class Product:
     ) -> Product:
         """Return the product of one record of ``items_shuffle*.json``.
 
-        Records that upstream's loader accepts are read in the same way: a bare string as the only
-        bullet point, option groups of null left out, of two groups whose names differ in case the
-        values of the last, ``$100.0`` where ``pricing`` is absent or empty. Differences: no picture
-        at all is no error here, a bare string under ``images`` is one address (upstream takes its
-        first character), and texts are read as :func:`page_text` has them.
+        Records that upstream's loader accepts are read in the same way: a bare string is the only
+        bullet point, option groups of null are left out, of two groups whose names differ only in
+        case the last one's values count, and the price is ``$100.0`` if ``pricing`` is absent or
+        empty. Differences: a record without picture is no error, a bare string under ``images`` is
+        one address (upstream takes its first character), and texts go through :func:`page_text`.
 
         ``extras`` is its entry in ``items_ins_v2*.json``; None: it has none.
 
@@ -153,14 +153,13 @@ def _texts(value: object, name: str, who: str) -> tuple[str, ...]:
 
 
 def _prices(pricing: object, who: str) -> tuple[tuple[float, ...], str]:
-    """Return the price or the two that bound it, and how they are shown."""
+    """Return the price, or the two that bound it, and the text that shows them."""
     if not pricing:
         return (NO_PRICE,), f"${NO_PRICE}"
     expected = "expected dollars such as '$9.99' or '$9.99 - $19.99'"
     if not isinstance(pricing, str):
         raise DataError(f"{who}: 'pricing' is {_shown(pricing)}, {expected}.")
-    # Whatever follows a dollar sign counts with its digits and points alone; a third price does
-    # not count.
+    # After a dollar sign only digits and points count; a third price is ignored.
     try:
         prices = tuple(
             float(Decimal(re.sub(r"[^\d.]", "", part))) for part in pricing.split("$")[1:]
@@ -225,7 +224,7 @@ def _extras(extras: object, who: str) -> tuple[tuple[str, ...], str, tuple[str, 
 
 
 def _shown(value: object) -> str:
-    """Return a value to read, shortened: ``the number 12.5``, ``a list ([1, 2])``."""
+    """Return a value for messages, shortened: ``the number 12.5``, ``a list ([1, 2])``."""
     if value is None:
         return "null"
     kinds = {bool: "a truth value", int: "a number", float: "a number", str: "the text"}

@@ -31,7 +31,7 @@ def _window_trim(observation: str) -> str:
 
 
 def _offers(ask: Ask) -> tuple[str, ...]:
-    """Return the clicks that the page takes; where it takes none, it has the search bar."""
+    """Return the clicks that the page takes; a page without any has the search bar."""
     return ask.admissible_actions or (_SEARCH,)
 
 

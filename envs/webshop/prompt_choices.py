@@ -1,11 +1,11 @@
 """The actions of WebShop that a small policy chooses from: useful ones, at most a dozen.
 
-A query is one of four, made of the goal's words. Results are read from the top: the one product to
-open on a page is the first that may fit the price and was not opened yet; once all were opened, the
-best of them. Product codes mean nothing to a small policy; a policy that chose among codes
-memorised those of the training goals, and was worse than chance on others. For each group of
-options there are the three values that meet the goal best, among those that meet it better than the
-chosen one. Reviews (there are none) and pages already read are left out.
+A query is one of four, made of the goal's words. A page of results offers one product: the first
+that may fit the price and was not opened yet; once all were opened, the best of them. Product codes
+mean nothing to a small policy; a policy that chose among codes memorised those of the training
+goals, and was worse than chance on others. A group of options offers at most three values: those
+that meet the goal best, and better than the chosen one. Reviews (there are none) and pages already
+read are left out.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def to_open(memory: Memory, wanted: Wanted) -> str:
 
 
 def worth_choosing(ask: Ask, memory: Memory) -> list[str]:
-    """Return the values that meet the goal better than what is chosen of their group, best first.
+    """Return the values that meet the goal better than the chosen one of their group, best first.
 
-    On a page the name of a group, which is not a link, precedes its values.
+    On a page a group's name, which cannot be clicked, precedes its values.
     """
     clickable = frozenset(ask.admissible_actions)
     groups: list[list[str]] = [[]]
@@ -83,12 +83,12 @@ def worth_choosing(ask: Ask, memory: Memory) -> list[str]:
 
 
 def count_missing(seen: Seen, wanted: Wanted) -> int:
-    """Return how many of the goal's words no text of a product has."""
+    """Return how many of the goal's words are in no text shown of a product."""
     known = stems(seen.title).union(*map(stems, seen.texts.values()))
     return len(wanted.stems - met(wanted, known))
 
 
 def count_lacking(seen: Seen, wanted: Wanted) -> int:
-    """Return how many of the values that the goal lists a product does not come in."""
+    """Return how many of the option values that the goal lists a product does not have."""
     labels = {label.rpartition(": ")[2] for label in seen.labels or ()}
     return sum(value not in labels for _, value in wanted.options)

@@ -1,9 +1,9 @@
 """WebShop for a small policy: a page as a short text.
 
-The text is ours: the current page, judged by the goal. It gives how many of the goal's words do not
-occur in anything shown of a product, whether its price fits, how many of the goal's values it
-lacks, which of its pages were read, and which of its options meet the goal and how well. All of it
-comes from the goal and from pages that the episode has shown.
+The text is ours: the current page, compared with the goal. It gives how many of the goal's words
+are in no text shown of a product, whether its price fits, how many of the goal's values it lacks,
+which of its pages were read, and which of its options meet the goal and how well. All of it comes
+from the goal and from pages that the episode has shown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from creditrl.envs.webshop.prompt_pages import READABLE, Memory, Seen, recall, s
 __all__ = ["compact"]
 
 _MEETS = ("", "near", "in goal", "wanted")
-"""By :func:`likeness`."""
+"""Word for each value of :func:`likeness`."""
 _MOST_MISSING = 7
 """Maximum count of missing words."""
 
@@ -79,12 +79,12 @@ def _item(ask: Ask, memory: Memory, wanted: Wanted) -> str:
 
 
 def _missing(seen: Seen, wanted: Wanted) -> str:
-    """Say how many of the goal's words no text of a product has."""
+    """Return the text for :func:`count_missing`."""
     return f"missing {min(count_missing(seen, wanted), _MOST_MISSING)}"
 
 
 def _state(seen: Seen, wanted: Wanted) -> str:
-    """Say in a word what is known of a product."""
+    """Return one word for what is known of a product."""
     if seen.labels is None:
         return {"fits": "new", "may fit": "ranged", "dear": "dear"}[fits(seen.price, wanted.most)]
     if count_lacking(seen, wanted):

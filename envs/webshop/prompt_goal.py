@@ -1,8 +1,7 @@
 """Requirements of a WebShop goal, and how far a product's texts, options and price meet them.
 
-Words are compared without endings of plurals, options as whole phrases. It is what a customer sees
-at a glance, and less than what the reward compares: of attributes that no page names it knows
-nothing.
+Words are compared without plural endings, options as whole phrases. This is what a customer sees
+at a glance, and less than what the reward compares: attributes that no page names are unknown.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ _REMEMBERED = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Demands of a goal, as far as its words tell."""
+    """A goal's demands, as parsed from its text."""
 
     words: tuple[str, ...]
-    """What one would type: without price, listed options and words that say nothing."""
+    """Words for a query: without price, listed options and stop words."""
     options: tuple[tuple[str, str], ...]
     """(name, value) of the options listed at its end, as synthetic goals have them."""
     thing: tuple[str, ...]
-    """The last two words before its first "with" or "for": the kind of product, as a rule."""
+    """The last two words before its first "with" or "for": usually the kind of product."""
     most: float
-    """Highest price in dollars; infinite where none is named."""
+    """Highest price in dollars; infinite if none is named."""
     stems: frozenset[str]
-    """Of ``words``."""
+    """Stems of ``words``."""
     neighbours: frozenset[tuple[str, str]]
     """Stems of two adjacent words of ``words``."""
     phrases: str
@@ -44,7 +43,7 @@ class Wanted:
 
 @lru_cache(maxsize=_REMEMBERED)
 def read_goal(goal: str) -> Wanted:
-    """Read an instruction."""
+    """Parse an instruction."""
     text = goal.lower()
     found = _PRICE.search(text)
     text = text[: found.start()] if found else text
@@ -85,7 +84,7 @@ def stems(text: str) -> frozenset[str]:
 
 
 def met(wanted: Wanted, known: frozenset[str]) -> frozenset[str]:
-    """Return which of a goal's stems are known; "light weight" is known where "lightweight" is."""
+    """Return which of a goal's stems are known; "lightweight" counts as "light" and "weight"."""
     return (wanted.stems & known).union(
         *({a, b} for a, b in wanted.neighbours if a + b in known and not {a, b} <= known)
     )
@@ -100,9 +99,9 @@ def _stem(word: str) -> str:
 
 @lru_cache(maxsize=_REMEMBERED)
 def queries(goal: str) -> tuple[str, ...]:
-    """Return what to search for, by slots of the goal: four queries at most.
+    """Return at most four different queries for a goal.
 
-    Its words; these and the values of its options; what kind of thing it is; that and the values.
+    They are its words; these and its option values; its kind of product; that and the values.
     """
     wanted = read_goal(goal)
     values = WORD.findall(" ".join(value for _, value in wanted.options))
@@ -121,7 +120,7 @@ def _with_new(words: tuple[str, ...], more: Iterable[str]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=_REMEMBERED)
 def fits(price: str, most: float) -> str:
-    """Return whether a price is low enough: "fits", "dear", or "may fit" where it is a range."""
+    """Return whether a price is low enough: "fits", "dear", or "may fit" if only its low end is."""
     amounts = [float(text.replace(",", "")) for text in _AMOUNT.findall(price)]
     if not amounts or max(amounts) <= most:
         return "fits"
@@ -132,8 +131,8 @@ def fits(price: str, most: float) -> str:
 def likeness(label: str, goal: str) -> int:
     """Return how well an option's value meets a goal.
 
-    3: the goal lists this value. 2: its words are adjacent in the goal. 1: the goal has one of its
-    words, or the value is one of the goal's values but for its form. 0: neither.
+    3: the goal lists this value. 2: the goal has its words in sequence. 1: the goal has one of its
+    words other than numbers and single characters. 0: none of these.
     """
     wanted = read_goal(goal)
     group, colon, value = label.partition(": ")

@@ -1,8 +1,8 @@
 """Facts that the pages of a WebShop episode have shown, parsed from their text.
 
 Pages in ``text`` mode are strings between separators. An episode's memory is made only from the
-observations and actions of its history: which query led here, which product is open and what was
-chosen for it, and of each product the texts and options that some page has shown.
+observations and actions of its history: the queries, the open product and what was chosen for it,
+and the texts and options that pages have shown of each product.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SEPARATOR = " [SEP] "
 _PAGE = re.compile(r"Page (\d+) \(Total results: \d+\)")
 _ACTION = re.compile(r"\s*(search|click)\[(.*)\]", re.DOTALL)
 READABLE = ("attributes", "features", "description")
-"""Pages below a product's that say something: there are no reviews."""
+"""Pages below a product's page that have content; reviews are always empty."""
 _REMEMBERED = 16_384
 
 
@@ -31,7 +31,7 @@ class Listing(NamedTuple):
     """A product as a page of results lists it."""
 
     click: str
-    """What opens it: its id in lower case."""
+    """Argument of the click that opens it: its id in lower case."""
     title: str
     price: str
     """As written: ``$24.99``, or ``$24.99 to $31.5``."""
@@ -44,15 +44,15 @@ class Shown:
     kind: Kind
     """``other``: not a page in ``text`` mode."""
     number: int = 0
-    """Of a page of results, from 1."""
+    """Number of a page of results, from 1."""
     listings: tuple[Listing, ...] = ()
-    """Of a page of results."""
+    """Products of a page of results."""
     labels: tuple[str, ...] = ()
-    """Of a product's page: names and values of its options, in lower case."""
+    """Names and values of the options on a product's page, in lower case."""
     title: str = ""
     price: str = ""
     text: str = ""
-    """Of a page below a product's page."""
+    """Text of a page below a product's page."""
 
 
 @dataclass(slots=True)
@@ -64,25 +64,25 @@ class Seen:
     labels: tuple[str, ...] | None = None
     """See :attr:`Shown.labels`; None before its page was opened."""
     texts: dict[str, str] = field(default_factory=dict)
-    """By the name of the page below its own."""
+    """Texts of the pages below its own, by name of the page."""
 
 
 @dataclass(slots=True)
 class Memory:
-    """An episode up to an observation."""
+    """What an episode has shown up to an observation."""
 
     page: Shown
-    """The last one."""
+    """The current page."""
     queries: tuple[str, ...] = ()
-    """Searched for, oldest first."""
+    """Queries so far, oldest first."""
     open: str = ""
-    """What opened the product whose page, or a page below it, is shown."""
+    """The ``click`` of the product whose page, or a page below it, is shown; else ""."""
     sub: str = ""
     """Name of the page below it; "" on its own page."""
     chosen: tuple[str, ...] = ()
     """Labels clicked since the product was opened, oldest first."""
     products: dict[str, Seen] = field(default_factory=dict)
-    """By what opens them."""
+    """Products seen so far, by :attr:`Listing.click`."""
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -91,7 +91,7 @@ def show(observation: str) -> Shown:
     parts = observation.split(_SEPARATOR)
     if "Instruction:" not in parts:
         return Shown("other")
-    # Where earlier observations are repeated, the page itself is the last.
+    # If earlier observations are repeated, the current page is the last one.
     last = len(parts) - 1 - parts[::-1].index("Instruction:")
     body = parts[last + 2 :]
     if body == ["Search"]:
@@ -114,7 +114,7 @@ def _triples(rows: Sequence[str]) -> range:
 
 
 def recall(ask: Ask) -> Memory:
-    """Return what an episode has shown, from its history and the present observation."""
+    """Return what an episode has shown, from its history and the current observation."""
     memory = Memory(show(ask.observation))
     pages = [show(observation) for observation, _ in ask.history]
     for i, page in enumerate(pages):
@@ -138,7 +138,7 @@ def _note(memory: Memory, page: Shown) -> None:
 
 
 def _follow(memory: Memory, page: Shown, action: str, after: Shown) -> None:
-    """Take an action along, as the page after it shows that it was taken."""
+    """Record an action's effect on the memory; the page after it shows whether it was executed."""
     found = _ACTION.match(action)
     name, what = (found[1], found[2].lower()) if found else ("", "")
     if name == "search" and after.kind == "results" and page.kind == "search":

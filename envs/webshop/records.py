@@ -56,7 +56,7 @@ class RecordFile:
             head = self._head()
             self._size: int = head["records"]
             self.digest: str = head["digest"]
-            """Decided by all keys and records, in order."""
+            """Hash of all keys and records, in order."""
             self._check_tables(head)
         except BaseException:
             self._file.close()
@@ -74,7 +74,7 @@ class RecordFile:
         """Write (key, record) pairs to a file and open it; the file appears when it is whole.
 
         Raises:
-            DataError: two records have one key, or a key is empty or holds a zero character.
+            DataError: two records have the same key, or a key is empty or contains a NUL.
         """
         keys: list[bytes] = []
         offsets = array("Q", [_HEAD])
@@ -140,7 +140,7 @@ class RecordFile:
     def find(self, key: str) -> int | None:
         """Return the position of the record with that key; None if there is none."""
         name = _encoded(key)
-        # Zeros at the end would be lost in a comparison with padded keys.
+        # Trailing zeros would be lost in a comparison with padded keys.
         if not name or len(name) > self._keys.dtype.itemsize or b"\0" in name:
             return None
         place = int(np.searchsorted(self._keys, np.array(name, dtype=self._keys.dtype)))
@@ -164,7 +164,7 @@ class RecordFile:
         self._file.close()
 
     def _read(self, begin: int, size: int) -> bytes:
-        if hasattr(os, "pread"):  # which forked processes may do at once
+        if hasattr(os, "pread"):  # safe in forked processes, which share the file's position
             return os.pread(self._file.fileno(), size, begin)
         with self._lock:
             self._file.seek(begin)
@@ -172,7 +172,7 @@ class RecordFile:
 
     def _table(self, offset: int, dtype: np.dtype[Any], length: int) -> np.ndarray[Any, Any]:
         if not length:
-            return np.empty(0, dtype)  # which cannot be mapped
+            return np.empty(0, dtype)  # an empty array cannot be mapped
         return np.memmap(self.path, dtype, "r", offset, (length,))
 
     def _head(self) -> dict[str, Any]:

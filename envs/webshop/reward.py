@@ -92,7 +92,7 @@ def reward(
     affordable = price <= goal.price_upper
     attributes = len(goal.attributes)
     total = attributes + len(wanted) + 1
-    # Upstream's order of operations, equal to the last bit.
+    # Upstream's order of operations, so that rewards are bitwise equal.
     value = (kind.attributes + matched + affordable) / total * kind.r_type
     return Parts(
         reward=value,
@@ -114,8 +114,8 @@ def wanted_options(goal: Goal, compat: Compat) -> tuple[str, ...]:
     """Return the goal's options as texts, for comparison with chosen values."""
     if goal.human or compat == "fixed":
         return tuple(normalize_color(value) for _, value in goal.options)
-    # Upstream looks for a colour *in* the pair, which finds it only where it is the whole value (or
-    # name), and then has thefuzz compare str((name, value)).
+    # Upstream tests for a colour *in* the pair, which finds it only if it is the whole value (or
+    # name), and otherwise lets thefuzz compare str((name, value)).
     return tuple(
         next((color for color in COLORS if color in pair), str(pair)) for pair in goal.options
     )
@@ -166,8 +166,7 @@ def _kind(product: Product, goal: Goal, compat: Compat, scorer: TitleScorer) -> 
     category = len(_categories(product) & _categories(goal)) >= 2
     wanted = scorer.nouns(goal.title)
     shared = set(scorer.nouns(product.title)).intersection(wanted)
-    # Divided by the length of the list, with repeated nouns, as in upstream; 0.2 if a title has no
-    # noun.
+    # Divided by the number of nouns, repetitions included, as in upstream; 0.2 if a title has none.
     score = len(shared) / len(wanted) if wanted else 0.2
     r_type = 1.0 if query or category or score > 0.2 else 0.5
     if score < 0.1:

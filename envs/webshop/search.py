@@ -6,8 +6,8 @@ in the document, and in df of the n documents that have a term at all:
     w - w / (1 + tf * r(length))      w = c * ln(1 + (n - df + 0.5) / (df + 0.5))
     r(length) = 1 / (k1 * (1 - b + b * length / mean))
 
-Rankings are Lucene's to the last place because the rounding is too: clauses in float32, their sum
-in float64 and then float32, lengths as one byte keeps them, the mean exact. Equal scores are
+Rankings equal Lucene's in every place because the rounding is the same: clauses in float32, their
+sum in float64 and then float32, lengths rounded to one byte, the mean exact. Equal scores are
 ordered by key. Two differences: a query of more than 1,024 distinct terms is an error in Lucene and
 a query like any other here, and so is one without any term, which finds nothing.
 """
@@ -37,11 +37,11 @@ from creditrl.types import IntArray
 __all__ = ["AT_ONCE", "CHECKED_BYTES", "FORMAT", "Index"]
 
 FORMAT = "webshop search index 1"
-"""The number grows with every change of the arrays or of the analysis of texts."""
+"""Increase the number with every change of the arrays or of the analysis of texts."""
 
 AT_ONCE = 1 << 14
-"""Number of documents up to which all terms of a query are added up in one step: with more, it pays
-to skip documents that cannot be among the best. Results are the same."""
+"""Number of documents up to which all terms of a query are added up in one step; with more, it is
+faster to skip documents that cannot be among the best. Results are the same."""
 
 CHECKED_BYTES = 1 << 24
 """Arrays up to this size are read and compared with their checksum when an index is loaded; of
@@ -62,7 +62,7 @@ _ONE = np.float32(1)
 
 
 class _Clause(NamedTuple):
-    """One term of a query, as often as the query has it."""
+    """One term of a query, with its number of occurrences in the query."""
 
     size: int
     """Number of documents that have it."""
@@ -70,7 +70,7 @@ class _Clause(NamedTuple):
     """Where they are in the postings."""
     weight: np.float32
     limit: float
-    """Maximum that it adds to a score."""
+    """Upper bound of what it adds to a score."""
     scores: NDArray[np.float64] | None
     """What it adds to each of their scores; None if there are many documents in total."""
 
@@ -220,9 +220,9 @@ class Index:
         scores = self._scores(weight, documents) if at_once else None
         return _Clause(size, documents, weight, limit, scores)
 
-    # Both ways below add up the clauses of a document in the order of ``clauses``. A clause that
-    # applies adds more than 0, so a total of 0 says that none did: a gain is 1e-6 at least, because
-    # a document is at most as many times longer than the mean as there are documents.
+    # Both methods below add up the clauses of a document in the order of ``clauses``. A total of 0
+    # means that no clause applied: each adds more than 0, because a gain is at least 1e-6, as no
+    # document is more times longer than the mean than there are documents.
 
     def _all(self, clauses: Sequence[_Clause]) -> tuple[IntArray, NDArray[np.float64]]:
         """Return all documents that have a term, and their scores."""
@@ -238,10 +238,10 @@ class Index:
     ) -> tuple[IntArray, NDArray[np.float64]]:
         """Return documents and their scores, the best ``k`` among them.
 
-        The documents of the rarest terms are watched: the k-th best can only be better than theirs.
-        As soon as all clauses to come add less than that, what has appeared in none so far cannot
-        get among the best; of the others, those that cannot get there either are dropped, and the
-        rest are looked up in the long lists of the common terms.
+        The documents of the rarest terms give a lower bound: their k-th best partial score. As soon
+        as all remaining clauses together add less than the bound, a document without any of the
+        terms so far cannot be among the best. Of the others, those that cannot reach the bound are
+        dropped, and the rest are looked up in the long lists of the common terms.
         """
         total_N = np.zeros(len(self))
         found: list[IntArray] = []
@@ -279,7 +279,7 @@ class Index:
         np.add.at(total_N, place_P, self._scores(clause.weight, clause.documents))
 
     def _look_up(self, clause: _Clause, place_C: IntArray, total_N: NDArray[np.float64]) -> None:
-        """Add a clause to the totals of those of the documents that have the term."""
+        """Add a clause to the totals of those candidates that have the term."""
         place_P = self.postings.places[clause.documents]
         at_C = np.searchsorted(place_P, place_C)
         np.minimum(at_C, clause.size - 1, out=at_C)
@@ -301,7 +301,7 @@ def _size(clause: _Clause) -> int:
 
 
 def _kth_largest(values: NDArray[Any], k: int) -> float:
-    """Return the k-th largest value; 0 where there are fewer."""
+    """Return the k-th largest value; 0 if there are fewer."""
     if len(values) < k:
         return 0.0
     return float(np.partition(values, len(values) - k)[len(values) - k])

@@ -69,7 +69,7 @@ class Shop:
         return product_price(self.catalogue.product(position), self.price_seed)
 
     def recall(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what ``make`` made for this key, now or before, for all copies; never None."""
+        """Return the cached result of ``make`` for this key, shared by all copies; never None."""
         known: T | None = self._memo.get(key)
         if known is None:
             known = make()

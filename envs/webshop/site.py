@@ -1,7 +1,7 @@
 """The pages as a web site: the state machine behind addresses, for people and for browsers.
 
 The server keeps no sessions. An address contains the whole state (:mod:`.address`), so any number
-of customers can browse, go back, and return later. The text before it is the goal's.
+of customers can browse, go back, and return later. Its session names the goal.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Site:
     tasks: TaskSet | None = None
     """Goals listed on the first page; episodes are named by their ids."""
     watched: Callable[[int], Address | None] | None = None
-    """Returns where a copy is, for :data:`WATCH`."""
+    """Returns the address of a copy's current page, for :data:`WATCH`."""
 
     def html(self, session: str, page: Page) -> str | None:
         """Return a page; None if there is none."""
@@ -136,7 +136,7 @@ def site_app(site: Site) -> Starlette:
         )
 
     async def page(request: Request) -> Response:
-        # Undecoded: else a slash within a part could not be distinguished from a separator.
+        # Undecoded, so that a slash within a part differs from a separator.
         raw = request.scope["raw_path"].decode("ascii", "replace")
         asked = read_address(f"{raw}?{request.url.query}")
         if asked is None or site.goal_of(asked.session) is None:
@@ -164,9 +164,9 @@ def site_app(site: Site) -> Starlette:
 
 
 class _OneLine:
-    """Shows the router a path of one line: its patterns match no line end, which a query may have.
+    """Gives the router a path without line ends, which its patterns do not match.
 
-    Pages are found by the path as it was sent.
+    Queries may have line ends; pages are found by the path as it was sent.
     """
 
     def __init__(self, app: ASGIApp) -> None:

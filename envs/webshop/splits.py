@@ -16,7 +16,7 @@ All but ``disjoint`` have goals of one product in training and test. In the 1,00
 of upstream's 500 synthetic test goals ask for a product that later goals ask for too; 745 goals
 remain for training in ``disjoint``.
 
-The lists of ``eto`` and ``spa`` are their authors', follow no rule, and are not part of this
+The lists of ``eto`` and ``spa`` are their authors' own, follow no rule, and are not part of this
 package: ``creditrl data get webshop --release splits`` downloads them.
 """
 
@@ -111,7 +111,7 @@ def goal_numbers(
 
 
 def _by_place(goals: SyntheticGoals | HumanGoals, name: str, splits: str) -> NDArray[np.int64]:
-    """Return the places of a split that begins and ends at a place, or leaves products out."""
+    """Return the places of a split that is a range of places or leaves products out."""
     size = len(goals)
     test_end, valid_end = min(_TEST, size), min(_VALID, size)
     if name == "test":

@@ -28,9 +28,9 @@ def difficulty(goal: Goal) -> float:
 def upstream_weights(weight_G: FloatArray) -> FloatArray:
     """Return upstream's relative probability of drawing each goal.
 
-    Source: ``random_idx`` of princeton-nlp/WebShop (``web_agent_site/utils.py``). It bisects a list
-    that begins with a 0 before the running sums of the weights, so a draw of goal i gives goal i +
-    1: goal 0 is never drawn, and the last one has the weights of the last two.
+    Source: ``random_idx`` of princeton-nlp/WebShop (``web_agent_site/utils.py``). It bisects the
+    cumulative weights with a 0 in front, so a draw of goal i gives goal i + 1: goal 0 is never
+    drawn, and the last goal has the weights of the last two.
 
     Args:
         weight_G: the goals' own weights, in upstream's order.
@@ -38,8 +38,8 @@ def upstream_weights(weight_G: FloatArray) -> FloatArray:
     if len(weight_G) < 2:
         return weight_G
     ends_G = np.cumsum(weight_G)
-    # The remainder, not the sum of the two: so the running sums are upstream's, including rounding,
-    # and equal random numbers draw equal goals.
+    # The remainder, not the sum of the two: so the cumulative weights are upstream's, rounding
+    # included, and equal random numbers draw equal goals.
     last = ends_G[-1] - (ends_G[-3] if len(weight_G) > 2 else 0.0)
     return np.concatenate([[0.0], weight_G[:-2], [last]])
 

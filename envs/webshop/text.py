@@ -62,7 +62,7 @@ def observation(
     where = (page.keywords, page.number) if page.kind == "results" else (page.asin, page.sub)
     key = (mode, rules.key, page.kind, where, marks)
     body = shop.recall(key, lambda: _written(shop, rules, page, mode, marks))
-    if mode == "text":  # written out: every observation begins with it
+    if mode == "text":  # inlined for speed: every observation begins with it
         wanted = _node(instruction)
         head = f"Instruction: [SEP] {wanted.strip()}" if wanted else "Instruction:"
         return f"{head} [SEP] {body}"
@@ -230,7 +230,7 @@ def _number(value: float) -> str:
 
 def _upstream_done(shop: Shop, page: Page, receipt: Parts) -> list[str]:
     """Return upstream's last page: labels of fields that its text environment leaves empty."""
-    # Flask sorts keys and writes what could end a script element as escapes.
+    # Flask sorts keys and escapes characters that could end a script element.
     chosen = json.dumps(dict(page.options), sort_keys=True)
     for sign in "<>&'":
         chosen = chosen.replace(sign, f"\\u{ord(sign):04x}")

@@ -3,13 +3,13 @@
 Upstream tags titles with spaCy's ``en_core_web_sm`` and keeps nouns and proper nouns. Two scorers:
 
 ``rule``
-    The default: needs no model and is equal everywhere. Titles are names, written in capitals, of
-    which that tagger takes nearly every word as a proper noun; so does the rule, but for function
-    words, numbers and participles in "-ed". In the titles of five published trajectories it finds
-    21, 17, 13, 17 and 23 nouns, where the tagger found a multiple of 8, 17, 11, 15 and 23. Beside
-    ``en_core_web_sm`` 3.8 among upstream's 1,000 products, ``r_type`` is the same for 97.4 % of
-    random pairs of a goal and another product, and for 93.3 % of the wrong ones among the ten that
-    a search for the goal's words finds. For the goal's own product it is 1.0 by both.
+    The default: needs no model and is equal everywhere. Titles are capitalised names, and spaCy
+    tags nearly every word of them as a proper noun; so does the rule, except for function words,
+    numbers and participles in "-ed". In the titles of five published trajectories it finds 21, 17,
+    13, 17 and 23 nouns, where the tagger found a multiple of 8, 17, 11, 15 and 23. Compared with
+    ``en_core_web_sm`` 3.8 on upstream's 1,000 products, ``r_type`` is the same for 97.4 % of random
+    pairs of a goal and another product, and for 93.3 % of the wrong products among the first ten
+    that a search for the goal's words finds. For the goal's own product it is 1.0 by both.
 ``spacy``
     spaCy with an installed model, as in upstream. With ``en_core_web_sm`` the rewards are
     upstream's.
@@ -45,7 +45,7 @@ class TitleScorer(Protocol):
 
 
 _WORD = re.compile(r"[^\W_]+(?:['’.&][^\W_]+)*")
-"""A word; hyphens and slashes part words, and a point or an apostrophe inside does not."""
+"""A word; hyphens and slashes separate words, a point or an apostrophe inside does not."""
 _PARTICIPLE = re.compile(r"\w\w[^\Web]ed")
 """Ending of "listed" or "padded", but not of "speed", "daybed" or "red"."""
 _FUNCTION_WORDS = frozenset(
@@ -61,7 +61,7 @@ _FUNCTION_WORDS = frozenset(
 
 
 class RuleNouns:
-    """Takes every word as a noun but function words, numbers and participles in "-ed".
+    """Counts every word as a noun except function words, numbers and participles in "-ed".
 
     Example:
         >>> RULE.nouns("Women's Padded Jacket with 2 Pockets, UL Listed")
@@ -114,7 +114,7 @@ def _load(model: str) -> Any:
     import spacy
 
     try:
-        # Neither of these decides a part of speech; the parser may (spaCy's English rules read it).
+        # Neither affects parts of speech; the parser may (spaCy's English rules use it).
         tag = spacy.load(model, exclude=["ner", "lemmatizer"])
     except OSError as error:
         raise DataError(
@@ -122,7 +122,7 @@ def _load(model: str) -> Any:
             "one, or the folder of one. Run: python -m spacy download en_core_web_sm, or leave out "
             'title_scorer="spacy".'
         ) from error
-    except Exception as error:  # whatever a damaged or foreign model raises
+    except Exception as error:  # a damaged or foreign model may raise anything
         raise DataError(
             f"title_model={model!r}: spaCy cannot read this model ({type(error).__name__}: "
             f"{error}). Expected one for spaCy {spacy.__version__}: install it again."

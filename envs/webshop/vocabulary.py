@@ -37,7 +37,7 @@ class Group:
     most: int = 8
     """Maximum number of values of one product."""
     ordered: bool = False
-    """Whether a product's values follow one another, as sizes do."""
+    """Whether a product's values are consecutive, as sizes are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Vocabulary:
     traits: tuple[tuple[str, Role, str, str], ...]
     """The fields of :class:`Trait`."""
     clauses: Mapping[str, tuple[str, ...]]
-    """By the name of an option group."""
+    """Clauses by the name of an option group."""
     groups: Mapping[str, Group]
     """Option groups as ``kinds.toml`` names them."""
 
@@ -61,7 +61,7 @@ class Vocabulary:
 @cache
 def vocabulary() -> Vocabulary:
     """Return the words, read once."""
-    # Only those who make the shop need it, and the flags behind configs take a while to import.
+    # Slow to import, and needed only to generate the shop.
     from creditrl.config import read_table
 
     return read_table(Vocabulary, importlib.resources.files(__package__) / "vocabulary.toml")

@@ -42,7 +42,7 @@ Box = tuple[float, float, float, float]
 
 _LOAD_SECONDS = 60.0
 _LONGEST_TYPED = 200
-"""Characters that are typed key by key; longer queries are put in at once, as an input method does.
+"""Maximum characters typed key by key; longer queries are inserted at once, as by an input method.
 """
 
 # Clickables in upstream's order. An option is drawn by its label, above a radio button.
@@ -65,7 +65,7 @@ return [window.creditrlLeft === true, document.readyState, location.href,
   document.documentElement.outerHTML, told];
 """
 )
-# A mark on the old page shows that the new one is not there yet, even if both have one address.
+# A mark on the old page tells whether the new one is there, even if both have the same address.
 _POINT = (
     _CLICKABLE
     + """
@@ -119,7 +119,7 @@ class Tab:
                             "Emulation.setDeviceMetricsOverride", mobile=False, **metrics
                         )
                     )
-        except _Lost:  # it died while unused, with no tab to report it
+        except _Lost:  # the browser died while no tab used it
             browser.close()
             raise
 
@@ -129,7 +129,7 @@ class Tab:
         return self._browser.running
 
     def open(self, url: str) -> Look:
-        """Go to an address and look."""
+        """Open an address and return the page."""
 
         def work(driver: Any) -> None:
             driver.execute_script(_LEAVE)
@@ -138,7 +138,7 @@ class Tab:
         return self._do(work)
 
     def click(self, value: str) -> Look:
-        """Click what a page calls ``value``, and look at the page that follows.
+        """Click the thing that a page calls ``value``, and return the next page.
 
         Raises:
             BrowserError: there is no such thing.
@@ -146,7 +146,7 @@ class Tab:
         return self._do(lambda driver: self._point(driver, value).click())
 
     def search(self, query: str) -> Look | None:
-        """Type a query into the search box and send it off; None if the box cannot hold it."""
+        """Type a query into the search box and submit it; None if the box cannot hold it."""
         typed = query[:LONGEST_QUERY]
 
         def work(driver: Any) -> bool:
@@ -154,10 +154,10 @@ class Tab:
             box.clear()
             if typed.isascii() and typed.isprintable() and len(typed) <= _LONGEST_TYPED:
                 box.send_keys(typed)
-            else:  # keys are a few characters of the first plane, and slow
+            else:  # typing by keys is slow, and limited to the basic multilingual plane
                 box.click()
                 self._browser.devtools("Input.insertText", text=typed)
-            # A line of text has no line ends, and a limit of its own.
+            # A text field drops line ends and has its own limit.
             if box.get_property("value") != typed or not typed:
                 return False
             self._point(driver, "search").click()
@@ -184,7 +184,7 @@ class Tab:
                         )
                     )
                     break
-                except BrowserError:  # "aborted by navigation": the page was not quite there
+                except BrowserError:  # "aborted by navigation": the page had not quite loaded
                     if time.monotonic() > deadline:
                         raise
                     time.sleep(0.02)
@@ -217,7 +217,7 @@ class Tab:
         return found
 
     def _arrive(self) -> Look:
-        """Wait until another page is there and whole, and look at it."""
+        """Wait until another page has loaded completely, and return it."""
         deadline = time.monotonic() + _LOAD_SECONDS
         pause = 0.002
         while True:
@@ -227,7 +227,7 @@ class Tab:
                 )
                 if not left and ready == "complete":
                     break
-            except BrowserError:  # between two pages there is none that could answer
+            except BrowserError:  # between two pages, none can answer
                 pass
             if time.monotonic() > deadline:
                 raise BrowserError(
@@ -238,7 +238,7 @@ class Tab:
             pause = min(2 * pause, 0.05)
         boxes: dict[str, Box] = {}
         for is_option, text, *box in told:
-            # As upstream: a later thing of the same name takes the place of the first.
+            # As in upstream: a later thing of the same name replaces the first.
             boxes[text if is_option else text.lower()] = tuple(map(float, box))  # type: ignore[assignment]
         return Look(html, read_address(url), tuple(boxes), tuple(boxes.values()))
 
@@ -330,7 +330,7 @@ class Window:
         return self._own.server
 
     def look(self, customer: int, goal: Goal, page: Page) -> Look:
-        """Return what a customer sees."""
+        """Return a customer's page as the browser shows it."""
         visit = _Visit(customer, goal, page)
         before, look = self._looks.get(customer, (None, None))
         if look is not None and before == visit:
@@ -340,7 +340,7 @@ class Window:
     def click(self, customer: int, goal: Goal, page: Page, value: str, there: Page) -> Look:
         """Click on a customer's page.
 
-        ``there`` is where it must lead.
+        ``there`` is the page to which it must lead.
 
         Raises:
             BrowserError: it led elsewhere.
@@ -376,13 +376,13 @@ class Window:
         return taken[-1]
 
     def show(self, customer: int, goal: Goal, page: Page) -> str:
-        """Show people where a customer is.
+        """Show a customer's page to people.
 
         If there is a display, a window on it shows the page. Otherwise a served page follows the
         customer.
 
         Returns:
-            The message: the address, the first time that a customer can be watched; else "".
+            A message with the address, the first time that a customer can be watched; else "".
         """
         self._goals[str(customer)] = goal
         visit = _Visit(customer, goal, page)
@@ -396,7 +396,7 @@ class Window:
         return f"Watch copy {customer} at {address}" if news else ""
 
     def close(self) -> None:
-        """Stop the server and let go of the tabs; may be called twice, and used again after."""
+        """Stop the server and release the tabs; may be called again, and the window used again."""
         self._own.close()
         self._at.clear()
         self._looks.clear()
@@ -422,13 +422,13 @@ class Window:
     def _in_tab(
         self, visit: _Visit, after: _Visit, what: str, work: Callable[[Tab], Look | None]
     ) -> Look:
-        """Work at a customer's page and return what is seen then; None of it: nothing changed."""
+        """Do ``work`` on a customer's page; return the page after it (None from it: unchanged)."""
         place = visit.customer % self._num_tabs
         self._goals[str(visit.customer)] = visit.goal
 
         def once() -> Look:
             tab = self._own.tabs.get(place)
-            at = self._at.pop(place, None)  # what happens on the way is known only afterwards
+            at = self._at.pop(place, None)  # unknown until the work has succeeded
             known, look = self._looks.pop(visit.customer, (None, None))
             if tab is None or not tab.usable:
                 at = None
@@ -445,7 +445,7 @@ class Window:
 
 
 def _twice(work: Callable[[], T], lost: Callable[[], None]) -> T:
-    """Return the result of work; if the browser is lost, of a second attempt with another."""
+    """Return the result of ``work``, retried once with a new browser if the browser is lost."""
     try:
         return work()
     except _Lost:
@@ -458,7 +458,7 @@ def _twice(work: Callable[[], T], lost: Callable[[], None]) -> T:
 
 
 def _require(look: Look, visit: _Visit, what: str) -> None:
-    # As an address says it: the last page's does not tell what was searched before.
+    # Compared as addresses: the last page's address lacks the query that led to it.
     wanted = read_address(address(visit.page, str(visit.customer)))
     if look.address != wanted:
         raise BrowserError(
