@@ -126,7 +126,7 @@ def find_games(count: int, seed: int, flavour: Flavour | None = None) -> Games:
 
 
 def _take_turns(kinds: Mapping[tuple[str, Any], str], count: int, rng: Any) -> list[Any]:
-    """Return ``count`` keys, (split, which): (split, type) take turns, each in a random order."""
+    """Return ``count`` keys, (split, which), alternating over (split, type), in random order."""
     groups: dict[tuple[str, str], list[Any]] = {}
     for (split, which), kind in kinds.items():
         groups.setdefault((split, kind), []).append((split, which))

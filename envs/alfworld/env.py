@@ -118,10 +118,10 @@ _OFFICIAL_ONLY = {
 class ALFWorldEnv(TextEnv[ALFWorldConfig]):
     """Household tasks in text (ALFWorld, Shridhar et al. 2021), played as upstream plays them.
 
-    ****Observation.** The exact text of ``alfworld`` with ``textworld``: first the room and the
+    **Observation.** The exact text of ``alfworld`` with ``textworld``: first the room and the
     task, then the result of each command.
 
-    ****Action.** One command, exactly as listed in :data:`info["admissible_actions"]` (upstream's
+    **Action.** One command, exactly as listed in :data:`info["admissible_actions"]` (upstream's
     list, in its order). Surrounding spaces do not matter. Anything else gives "Nothing happens.",
     leaves the household unchanged and costs a turn; ``ungrounded_reason`` distinguishes cases that
     upstream does not: ``unparsed`` (not the form of a command), ``unknown`` (names something that
@@ -133,7 +133,7 @@ class ALFWorldEnv(TextEnv[ALFWorldConfig]):
 
     **info** adds ``unmet: tuple[str, ...]``, e.g. ``("opened(fridge 1)",)``.
 
-    ****Expert.** A shortest plan, or None if there is none: in 473 of 1,961 official games a paper
+    **Expert.** A shortest plan, or None if there is none: in 473 of 1,961 official games a paper
     towel roll or a teddy bear fits into no receptacle once it is picked up, and the hands stay
     full.
 

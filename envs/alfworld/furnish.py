@@ -1,6 +1,6 @@
 """A generated household as a game, made from its empty room, which many households share.
 
-It equals :func:`~.game.compile_game` of the household's facts, but no facts are written and read.
+The game equals that of :func:`~.game.compile_game`, but is made without facts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from creditrl.envs.alfworld.rules import anywhere
 __all__ = ["furnish"]
 
 _TRAITS = ("pickupable", "vessel", "cleanable", "heatable", "coolable", "sliceable", "lamp")
-"""What a game knows of a thing, as named in the catalogue."""
+"""Properties of a thing that a game uses, as named in the catalogue."""
 
 
 class _Kind(NamedTuple):

@@ -316,8 +316,8 @@ def state_key(game: Game, state: State, *, goal: bool, checked: bool) -> bytes:
     Args:
         game: the household.
         state: its state.
-        goal: add what affects the future beside the facts: the goal, the wording, and which objects
-            were taken out of which receptacle, which ``look`` shows. False: only the facts.
+        goal: add what affects the future besides the facts: the goal, the wording, and which
+            objects were taken out of which receptacle, which ``look`` shows. False: only the facts.
         checked: add what was looked at, which affects nothing.
     """
     # Version 2 of the format has no back-references, which would depend on how objects are shared.

@@ -105,7 +105,7 @@ class HouseholdConfig:
     receptacles and 22 to 64 things."""
     spares: int = 2
     """Maximum number of objects of the goal's class beyond those it needs, at least 0; the actual
-    number is drawn uniformly. Any of them will do, so fewer make the search longer."""
+    number is drawn uniformly. Any object of the class counts, so fewer make the search longer."""
     closed: float = 1.0
     """Share of cabinets, drawers, fridges, ... that are closed at the start, in [0, 1]. The
     official games begin with all of them closed."""
@@ -469,7 +469,7 @@ def _lay_out(
         if receptacle in full:
             if turn >= len(wanted):
                 continue
-            # A thing that the task needs is put there all the same, on top of the other.
+            # A thing that the task needs is put there anyway, as a second one.
         if furniture[room.classes[receptacle]].holds_one:
             full.add(receptacle)
         counts[name] = counts.get(name, 0) + 1

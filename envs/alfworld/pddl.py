@@ -61,8 +61,8 @@ def _parse(text: str, where: str) -> list[_Tree]:
                 break
             done = stack.pop()
             if not stack:
-                # The rest is not read, nor does upstream read it: goals of the release have more
-                # closing than opening brackets.
+                # The rest is ignored, as in upstream: goals of the release have more closing than
+                # opening brackets.
                 return done
             stack[-1].append(done)
         elif not stack:

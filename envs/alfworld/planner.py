@@ -3,12 +3,13 @@
 Play can reach dead ends: an object stays in the hands if it fits into no receptacle (paper towel
 rolls and teddy bears in a quarter of the official games), and then nothing else can be taken.
 
-Every walk is one command, however far, so a plan is a short chain of deeds: clear the hands, take,
-treat, put, or switch a lamp. Its cost is one command per deed, one walk between consecutive deeds
-at different places, and one command for each closed door that a deed needs. The cost of every chain
-that can be shortest is computed, so the cheapest is exact. Deeds that never pay are left out:
-closing doors, putting things down on the way, carrying a lamp, dropping an object that could be
-placed. Of receptacles that agree in everything that affects the cost, only one is tried.
+Every walk is one command, however far, so a plan is a short chain of *deeds*: clear the hands,
+take, treat, put, or switch a lamp. Its cost is one command per deed, one walk between consecutive
+deeds at different places, and one command for each closed door that a deed needs to be open. The
+cost of every chain that could be the shortest is computed, so the result is optimal. Deeds that
+never shorten a plan are left out: closing doors, putting things down on the way, carrying a lamp,
+dropping an object that could be placed. Of receptacles that agree in everything that affects the
+cost, only one is tried.
 
 Differences: upstream's planner minimises its domain's action costs, not the number of commands.
 """

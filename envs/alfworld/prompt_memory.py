@@ -1,8 +1,8 @@
-"""Facts told by the observations of an ALFWorld episode, in both flavours of its text.
+"""Facts from the observations of an ALFWorld episode, in both flavours of its text.
 
-Nothing else is known: a receptacle that was not described counts as unsearched, a thing is where it
-was last seen or put. Observations without news (``look``, ``inventory``, ``examine`` of a thing, a
-failed command) change nothing.
+Nothing else is known: a receptacle that was not described counts as unsearched, and a thing is
+assumed where it was last seen or put. Observations without new facts (``look``, ``inventory``,
+``examine`` of a thing, a failed command) change nothing.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _names(listed: str) -> tuple[str, ...]:
 # The copies of a group see the same household many times.
 @lru_cache(maxsize=65536)
 def glimpse(observation: str) -> Glimpse:
-    """Return what an observation tells."""
+    """Parse an observation."""
     if deed := _DEED.match(observation):
         return Glimpse(
             taken=deed["taken"] or "",

@@ -95,7 +95,7 @@ def _go(game: Game, state: State, receptacle: str) -> list[str]:
 
 
 def _swing(opened: bool) -> _Check:
-    """Return the check of ``open`` and ``close``, which fail on what is ``opened`` or is not."""
+    """Return the check of a command that fails if ``opened`` is already the receptacle's state."""
 
     def check(game: Game, state: State, receptacle: str) -> list[str]:
         unmet = _here(game, state, receptacle)

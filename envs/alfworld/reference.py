@@ -46,7 +46,7 @@ EXTRA = "reference-alfworld"
 
 
 class Way(NamedTuple):
-    """The fast way back to a state within one load of a world."""
+    """Data that restores a state quickly within one load of a world."""
 
     load: object
     """Identifies the load; another load renumbers its states."""
@@ -57,7 +57,7 @@ class Way(NamedTuple):
 
 
 class Place:
-    """Holds a way back, which is dropped when pickled: it is valid only in this process."""
+    """Holds a :class:`Way`, dropped when pickled because it is valid only in this process."""
 
     def __init__(self, way: Way | None = None) -> None:
         self.way = way

@@ -1,7 +1,7 @@
 """Observations of a household, in both flavours.
 
-History matters in one text: ``look`` lists objects "next to" a receptacle that were once taken out
-of it and are again at its place, even in another receptacle. That is upstream's rule.
+Only one text depends on history: ``look`` lists objects "next to" a receptacle that were once taken
+out of it and are at its place again, even if in another receptacle. That is upstream's rule.
 """
 
 from __future__ import annotations
