@@ -129,7 +129,7 @@ class SokobanConfig:
 class SokobanEnv(TextEnv[SokobanConfig]):
     r"""Sokoban (gym-sokoban's rules) for language agents.
 
-    ****Observation.** The room, one row per line: ``#`` wall, ``_`` floor, ``O`` target, ``X`` box,
+    **Observation.** The room, one row per line: ``#`` wall, ``_`` floor, ``O`` target, ``X`` box,
     ``√`` box on a target, ``P`` player, ``S`` player on a target. With ``observation="image"`` a
     uint8 picture, with ``"both"`` a dict of the two. All pictures of a task set have the same size:
     smaller rooms are padded with wall at the right and at the bottom. The text is never padded.

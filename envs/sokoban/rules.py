@@ -66,7 +66,7 @@ class _Rules(NamedTuple):
     """Effects by rule number (see :func:`_rules`)."""
 
     after: NDArray[np.uint8]
-    """The three cells afterwards, [196, 3]."""
+    """The three cells after the step, [196, 3]."""
     moved: NDArray[np.int64]
     """1 if the player moved, else 0."""
     pushed: NDArray[np.bool_]

@@ -185,7 +185,7 @@ class Board:
 
     def _matching(self, rows: Sequence[Sequence[int]]) -> int:
         if len(rows) > EXACT_BOXES:
-            # A target's nearest box is no bound to add: one push may bring a box nearer to several.
+            # Distances to each target's nearest box cannot be summed: one push may reduce several.
             reached = all(min(column) < _FAR for column in zip(*rows, strict=True))
             bound = sum(min(row) for row in rows) if reached else _FAR
         else:
