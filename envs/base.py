@@ -193,9 +193,9 @@ class Engine(ABC):
         """Return canonical bytes per copy; ``source`` is ``"state"`` or ``"world"``."""
 
     def expert_action(self, index: int) -> str | None:
-        """Return an expert's next action in one copy; None if there is no expert or no way.
+        """Return an expert's next action in one copy; None if there is no expert or it has no plan.
 
-        There may be no way: a dead end is a state like any other.
+        It has no plan in a dead end, which is a state like any other.
         """
         return None
 
@@ -426,7 +426,7 @@ class Copies:
         self.engine.close()
 
     def state_keys(self, index_K: IntArray, source: StateSource) -> list[bytes]:
-        """Return canonical bytes of each copy's state; see DESIGN, the environment contract."""
+        """Return canonical bytes of each copy's state; equal bytes mean equal states."""
         if source == "text":
             return [text.encode("utf-8") for text in self.engine.view(index_K).text_K]
         if source not in ("state", "world"):

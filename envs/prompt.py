@@ -24,7 +24,7 @@ class Message:
     """``"tool"``: the result of the function that the assistant called."""
     content: str
     call_id: str = ""
-    """Of a result: the name that the model gave to its call, where it gave one."""
+    """For a tool's result: the id that the model gave to its call, if it gave one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Ask:
     """(observation, action) of the earlier turns, oldest first."""
     env_id: str = ""
     earlier_images: int = 0
-    """How many of the latest turns of ``history`` have a picture that can be shown."""
+    """Number of latest turns of ``history`` that have a picture to show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ class PromptForm(ABC):
     needs_history: ClassVar[bool] = True
     """False: ``Ask.history`` is not read and need not be filled."""
     tools: ClassVar[Sequence[Mapping[str, Any]]] = ()
-    """Functions offered by the model's own chat template, as OpenAI's interface has them."""
+    """Functions offered through the model's own chat template, in OpenAI's format."""
     recent_images: int = 1
-    """Most pictures of a prompt: this turn's, and those of the turns before it."""
+    """Maximum number of pictures in a prompt: this turn's, and those of the turns before it."""
 
     @abstractmethod
     def messages(self, ask: Ask) -> tuple[Message, ...]:
@@ -100,7 +100,7 @@ def parse_tags(reply: str, lower: bool = True) -> Parsed:
 
     The format is invalid if a tag is missing, if there is no ``<think>`` ... ``</think>`` pair or
     if the reply has CJK characters (verl-agent's rule; its penalty is left to the trainer). The
-    action is read all the same. Without action tags the whole reply is the action.
+    action is read anyway. Without action tags the whole reply is the action.
     """
     _, opened, rest = reply.partition("<action>")
     inside, closed, _ = rest.partition("</action>")

@@ -40,9 +40,9 @@ def require_ray() -> Any:
 
 
 def lost_errors(ray: Any) -> tuple[type[Exception], ...]:
-    """Return what Ray raises if an actor is gone, with its process or with its machine.
+    """Return the errors that Ray raises if an actor is lost with its process or its machine.
 
-    One that Ray's memory monitor ends raises an error that is not an actor error.
+    If Ray's memory monitor ends an actor, the error is not an actor error.
     """
     errors = ray.exceptions
     return (
@@ -100,8 +100,7 @@ class RayPool(WorkerPool):
         self._workers.clear()
 
     def _start(self, size: int, *, again: bool = False) -> tuple[Any, Any]:
-        # A replacement reserves nothing: the rest of the cluster may be full, and should continue
-        # all the same.
+        # A replacement reserves no CPU: it has to start even if the rest of the cluster is full.
         options = {"num_cpus": 0 if again else 1, "scheduling_strategy": "SPREAD"}
         return self._ray.remote(_Shard).options(**options).remote(self._spec, size), None
 

@@ -71,7 +71,7 @@ def known_ids() -> tuple[str, ...]:
     known = dict.fromkeys(record.id for record in known_records())
     for env_id, spec in gym.registry.items():
         creator: Any = spec.entry_point
-        if isinstance(creator, str):  # of a module that nobody imported it is none from a plugin
+        if isinstance(creator, str):  # a plugin that registers its own ids has imported its module
             module, _, name = creator.partition(":")
             creator = getattr(sys.modules.get(module), name, None)
         if isinstance(creator, type) and issubclass(creator, TextEnv):

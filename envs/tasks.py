@@ -371,9 +371,9 @@ _MOST_LEVELS = 5
 
 
 def meant_folder(given: Path, holds: Callable[[Path], bool]) -> Path | None:
-    """Return the folder of data that a user meant by a part of it or the folder above.
+    """Return the data folder that a user meant by a path inside it or the folder above it.
 
-    The path may exist or not; ``holds`` tells whether a folder contains the data.
+    The path need not exist; ``holds`` tells whether a folder contains the data.
 
     Returns:
         The nearest folder above that contains it, or the only one below; None if there is none.

@@ -35,7 +35,7 @@ from creditrl.types import BoolArray, IntArray, Snapshot, StateSource, Task
 
 __all__ = ["TextVectorEnv"]
 
-# Keywords of TextVectorEnv beside the environment's own options.
+# Keywords of TextVectorEnv besides the environment's own options.
 _KEYWORDS = (
     "group_size",
     "autoreset_mode",

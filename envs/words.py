@@ -115,7 +115,7 @@ def read_words(package: str, rewrite: Callable[[str], str] = _unchanged, **more:
     Args:
         package: where the file lies.
         rewrite: changes the text of the file before it is read.
-        more: fields that are no text.
+        more: fields that are not text.
     """
     file = importlib.resources.files(package) / "words.toml"
     table = tomllib.loads(rewrite(file.read_text("utf-8")))

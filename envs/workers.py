@@ -230,10 +230,10 @@ class WorkerPool:
             raise EOFError
         try:
             answer: tuple[bool, Any] = connection.recv()
-        except BlockingIOError:  # it was stopped in the middle of it
+        except BlockingIOError:  # the worker was stopped while it was writing
             raise self._silent(worker) from None
         except OSError as error:
-            if error.errno is None:  # multiprocessing's own: it died in the middle of it
+            if error.errno is None:  # from multiprocessing: the worker died while it was writing
                 raise EOFError from None
             raise
         return answer
@@ -484,7 +484,7 @@ def _serve(
 
 
 def built(spec: WorkerSpec, size: int) -> tuple[Copies | None, Exception | None]:
-    """Return a worker's copies, or the picklable error that its first request is answered with."""
+    """Return a worker's copies, or a picklable error with which its first request is answered."""
     env_class, config, max_turns, max_steps = spec
     try:
         parts = env_class.build(config, size)
@@ -529,7 +529,7 @@ def _end_all(workers: list[tuple[Any, Connection]], owner: int) -> None:
         if process.is_alive():
             process.terminate()
             process.join(timeout=5)
-        if process.is_alive():  # stopped: nothing else reaches it
+        if process.is_alive():  # a stopped process reacts only to SIGKILL
             process.kill()
             process.join(timeout=5)
     workers.clear()

@@ -151,7 +151,7 @@ def ends_and_limits(subject: Subject) -> str:
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
             expect(type(flag) is bool, f"{name} is {kind_of(flag)}, expected a Python bool")
         expect(type(reward) is float, f"reward is {kind_of(reward)}, expected a float")
-        # An episode that nobody could score says so, and has no reward that could be taken for one.
+        # An episode that could not be scored has an error, and NaN as its reward.
         unscored = (terminated or truncated) and bool(info.get("error"))
         expect(np.isfinite(reward) or (unscored and np.isnan(reward)), f"reward is {reward}")
         expect(not (terminated and truncated), "an episode is terminated and truncated at once")
