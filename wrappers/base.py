@@ -285,7 +285,7 @@ class VectorTextWrapper(WrapperHooks, VectorWrapper[Any, Any, Any, Any, Any]):
         return self.present(observation, info)
 
     def step(self, actions: Sequence[Any]) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Do one action in every copy that plays."""
+        """Do one action in every active copy."""
         acting_K = np.flatnonzero(~self._over) if self._over.any() else self._all
         inward = self._all_inward(self._all, acting_K, actions)
         observation, reward, terminated, truncated, info = self.env.step(tuple(inward))

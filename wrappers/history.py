@@ -55,7 +55,7 @@ class Memory:
     rounds: tuple[tuple[Said, ...], ...] = ()
     """Later parts of a growing conversation: a reply and the messages that answer it."""
     observation: str = ""
-    """Form in which the last turn will be remembered."""
+    """The last observation, as the history will show it."""
     shown: Any = ""
     """The last prompt, as it was shown."""
 
@@ -111,7 +111,7 @@ class _Builder:
             said = self._messages(self._ask(memory, observation, row))
             rounds = (*memory.rounds, (("assistant", reply), *said))
             if self.limit is not None:
-                # The last one holds the open question.
+                # The last one contains the question that is still open.
                 rounds = rounds[-max(self.limit, 1) :]
             memory = replace(memory, rounds=rounds)
         else:

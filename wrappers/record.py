@@ -119,7 +119,7 @@ class _RecordTrajectory(WrapperHooks):
 class RecordTrajectory(_RecordTrajectory, TextWrapper):
     """Collect every finished episode as a :class:`creditrl.types.Trajectory`.
 
-    It is best outermost: it records what the agent saw at this place in the stack (a prompt, if
+    Put it outermost: it records what the agent saw at this place in the stack (a prompt, if
     ``History`` is inside), its whole reply (if ``ReActAction`` is inside), and ``state_hash`` (if
     ``StateHash`` is inside). An episode that is reset before its end is dropped.
 
