@@ -12,7 +12,7 @@ __all__ = ["Agent"]
 
 @runtime_checkable
 class Agent(Protocol):
-    """Answers one prompt per copy, for all copies that ask in a turn at once."""
+    """Answers one prompt per copy, for all copies that ask in the same turn."""
 
     name: str
     """Name recorded in results."""

@@ -30,10 +30,10 @@ _SILENT = 5.0
 class Budget:
     """Limits on what an evaluation, or several that share it, may spend; None sets no limit.
 
-    The limit on turns is never exceeded. Tokens and money are known only once an answer has
-    arrived, so the number of questions asked at once is limited: they stay within the budget if
-    each takes no more than the longest or dearest one so far. At least one is asked, which may
-    exceed it.
+    The limit on turns is never exceeded. Tokens and cost are known only once an answer has arrived,
+    so the number of concurrent questions is limited: they stay within the budget if each takes no
+    more than the longest or most expensive one so far. At least one is asked, which may exceed the
+    budget.
 
     Raises:
         ConfigError: a limit is not a number above 0.
@@ -70,14 +70,14 @@ class Budget:
 
 
 class Meter:
-    """An unchanged agent whose spending is counted, and which is asked nothing beyond the budget.
+    """Wraps an agent to count its spending, and asks it nothing beyond the budget.
 
     A language model is asked a single question first.
 
     Args:
-        agent: its attributes are this object's too. It may have ``ask_first(prompt)``, which raises
-            if there is no point in asking further, and ``on_try``, which it calls with every reply
-            as it comes and with None for every try that failed.
+        agent: the agent, whose attributes this object forwards. It may have ``ask_first(prompt)``,
+            which raises if further questions are pointless, and ``on_try``, which it calls with
+            every reply as it comes and with None for every try that failed.
         budget: to count against; prompts beyond it get a reply with the error :data:`BUDGET_SPENT`.
         watch: notified as replies come.
     """
@@ -111,7 +111,7 @@ class Meter:
         return getattr(self._agent, name)
 
     def begin_block(self, episodes: Sequence[int]) -> None:
-        """Forget the copies' counts, and tell an agent with ``begin`` what they play next."""
+        """Reset the copies' counts, and tell an agent with ``begin`` what they play next."""
         self.tokens_of.clear()
         self.cost_of.clear()
         begin = getattr(self._agent, "begin", None)
@@ -131,7 +131,7 @@ class Meter:
         return _MeteredQueue(self, made)
 
     def begin_episode(self, copy: int) -> None:
-        """Forget the counts of a copy that begins another episode while others play on."""
+        """Reset the counts of a copy that begins another episode while others continue."""
         self.tokens_of.pop(copy, None)
         self.cost_of.pop(copy, None)
 
@@ -192,11 +192,10 @@ class Meter:
         return replies
 
     def _room(self, prompts: Sequence[Prompt]) -> int:
-        """Return how many to ask at once: first a single one, then what the budget has room for.
+        """Return how many prompts to ask at once: one at first, then as many as the budget allows.
 
-        Under a limit of tokens or dollars this is at most twice as many as the time before: the
-        first replies may have failed, come from a cache or be short, and say little about the
-        others.
+        Under a limit of tokens or dollars it is at most twice as many as the last time: the first
+        replies may have failed, come from a cache or be short, and predict little about the others.
         """
         if self._speaks and not self._begun and hasattr(self._agent, "ask_first"):
             return 1
@@ -237,7 +236,7 @@ class Meter:
             )
 
     def _tried(self, reply: Reply | None) -> None:
-        """Take a reply, or a try without one, before the other replies of the call have come."""
+        """Count a reply, or a failed try (None), before the other replies of the call have come."""
         with self._telling:
             now = replace(self.budget.spent)
             if reply is None:
@@ -273,7 +272,7 @@ class _MeteredQueue:
         self._heard = False
 
     def ask(self, prompts: Sequence[Prompt]) -> None:
-        """Start answering as many of them as the budget has room for."""
+        """Start answering as many of them as the budget allows."""
         self._held += prompts
         self._release()
 
@@ -308,7 +307,7 @@ class _MeteredQueue:
         return reply
 
     def _release(self) -> None:
-        """Ask what the budget has room for; refuse the rest once it is spent."""
+        """Ask as many of the waiting prompts as the budget allows; refuse them once it is spent."""
         meter, asked = self._meter, []
         while self._held and not meter.budget.why_over() and self._has_room(self._held[0]):
             prompt = self._held.popleft()
@@ -326,10 +325,10 @@ class _MeteredQueue:
             self._held.clear()
 
     def _has_room(self, prompt: Prompt) -> bool:
-        """Return whether the budget allows one more question beside those under way.
+        """Return whether the budget allows one more question besides those under way.
 
         Under a limit of tokens or dollars at most twice as many are under way as were answered so
-        far: the first replies say little about the others.
+        far: the first replies predict little about the others.
         """
         meter, budget = self._meter, self._meter.budget
         if not self._under_way:
@@ -352,7 +351,7 @@ class _MeteredQueue:
 
 
 def _length(prompt: Prompt) -> int:
-    """Return the characters of all that is read; a token read before counts as four."""
+    """Return the length of a prompt in characters; each token of its prefix counts as four."""
     if prompt.prefix_ids:
         return 4 * len(prompt.prefix_ids) + len(prompt.text)
     return sum(len(m["content"]) for m in prompt.messages) or len(prompt.text)

@@ -157,7 +157,7 @@ class CallableAgent:
             except BaseException as error:
                 task = asyncio.current_task()
                 if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
-                    raise  # Ctrl-C, if somebody waits for us
+                    raise  # cancelled from outside, e.g. by Ctrl-C
                 if limit.expired():
                     return Reply("", error=f"no action within {self._timeout:g} s")
                 return Reply("", error=_said_of(self.name, error))
@@ -181,7 +181,7 @@ class CallableAgent:
         if not isinstance(said, str):
             found = kind_of(said)
             return Reply("", error=f"{self.name} returned {found}: expected the action, a str")
-        return Reply(str.__str__(said))  # of a subclass, the plain text
+        return Reply(str.__str__(said))  # a plain str, even from a subclass
 
 
 def import_agent(spec: str, **options: Any) -> Agent:
@@ -262,7 +262,7 @@ def takes_batches(act: Any) -> bool:
 def is_coroutine(function: Any) -> bool:
     """Return whether calling this returns an awaitable."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - not whether, but how it is called
+        getattr(function, "__call__", None)  # noqa: B004 - the method itself is needed
     )
 
 
@@ -301,7 +301,7 @@ def _module(place: str, spec: str) -> ModuleType:
         path = Path(place)
         if not path.is_file():
             raise ConfigError(f"--agent {spec}: there is no file {place}.")
-        # It can import its neighbours, as if it were run as a script.
+        # The file can import files beside it, as if it were run as a script.
         sys.path.insert(0, str(path.resolve().parent))
         found = importlib.util.spec_from_file_location(path.stem, path)
         assert found is not None and found.loader is not None  # it ends with .py
@@ -366,7 +366,7 @@ def _said_of(name: str, error: BaseException) -> str:
 
     ``sys.exit()`` and the like are errors like any other: an agent cannot end this process.
     """
-    # Python raises Ctrl-C in no other thread, so there it is the agent's own.
+    # Python raises Ctrl-C only in the main thread; elsewhere the agent raised it itself.
     here = threading.current_thread()
     if isinstance(error, KeyboardInterrupt) and here is threading.main_thread():
         raise error
@@ -379,7 +379,7 @@ def _said_of(name: str, error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     if isinstance(error, SyntaxError):
-        place = ""  # its text says where
+        place = ""  # its text names the place
     kind = type(error).__name__
     return f"{name}: {kind}: {text}{place}" if text else f"{name}: {kind}{place}"
 
@@ -430,7 +430,7 @@ class _Call:
 
         def work() -> None:
             gate.acquire()
-            # The time for an answer starts when it is asked; waiting for its turn does not count.
+            # The timeout starts with the call; waiting for a free slot does not count.
             late = Reply("", error=f"no action within {timeout:g} s" if timeout else "")
             timer = threading.Timer(timeout, self._end, (late,)) if timeout else None
             if timer is not None:

@@ -19,19 +19,19 @@ __all__ = ["ChatAgent"]
 class ChatAgent:
     """Sends each prompt's messages to a chat endpoint, all prompts of a turn at once.
 
-    In forms that only grow (ReAct), the whole conversation is sent. A picture goes as PNG beside
-    the last message, several each in its place between the words. A prompt that gets no answer
-    after all tries gets a reply with ``error``, and its episode is invalid: what an endpoint fails
-    at is not counted against the model.
+    In forms that only grow (ReAct), the whole conversation is sent. A single picture is sent as PNG
+    with the last message, several at their places in the text. A prompt without an answer after all
+    tries gets a reply with ``error``, and its episode is invalid: failures of an endpoint are not
+    counted against the model.
 
     Args:
         model: the model's name (or a line that :meth:`creditrl.chat.ChatSettings.of` reads),
             settings, or a client to share.
-        name: stamped into results; None: ``chat:``, model, parameters and address.
-        tools: offer a function ``act(action)``, and have the model act by calling it.
-        recent_images: most pictures of a prompt, where it shows any, see
+        name: name recorded in results; None: ``chat:``, model, parameters and address.
+        tools: offer a function ``act(action)``, and let the model act by calling it.
+        recent_images: maximum number of pictures in a prompt that shows any, see
             :class:`~creditrl.agents.prompts.TagsForm`.
-        settings: of :class:`creditrl.chat.ChatSettings`, where ``model`` is a name.
+        settings: fields of :class:`creditrl.chat.ChatSettings`, if ``model`` is a name.
 
     Raises:
         ConfigError: a setting is unknown or out of range, or the environment variable of the key is
@@ -134,14 +134,14 @@ def _closed(text: str, stop: Sequence[str]) -> str:
 
 
 def _parts(text: str, images: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return words and pictures in the order in which they are read."""
+    """Return a message's text and pictures as parts, in reading order."""
     if len(images) > 1 and text.count(IMAGE_PLACEHOLDER) == len(images):
         return image_parts(text, images)
     return [{"type": "text", "text": text}, *map(image_part, images)]
 
 
 def _messages(prompt: Prompt) -> list[ChatMessage]:
-    # A result whose call stands in the text before it, not in fields of its own.
+    # A tool result whose call is in the text before it, not in separate fields.
     messages: list[ChatMessage] = [
         {**message, "role": "user"} if message["role"] == "tool" else dict(message)
         for message in prompt.messages

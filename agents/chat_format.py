@@ -20,12 +20,12 @@ from creditrl.errors import ConfigError
 
 __all__ = ["ChatFormat", "paragraphs"]
 
-# Placeholder for earlier content in dummy conversations: letters that no template would touch.
+# Placeholder for earlier content in dummy conversations, which no template changes.
 _QUESTION = "QUESTIONzQUESTION"
 _ANSWER = "ANSWERzANSWER"
 _TOOL, _RESULT = "TOOLzTOOL", "RESULTzRESULT"
 _NO_CALL = "000000000"
-"""Name of a call that has none; Mistral's templates ask for nine letters or digits."""
+"""Id of a call that has none; Mistral's templates require nine letters or digits."""
 _REMEMBERED = 4096
 
 
@@ -59,8 +59,8 @@ class ChatFormat:
 
         Args:
             messages: all of them.
-            tools: functions that the model may call. Where the template does not list them, the
-                first message of the user does, and asks for calls in JSON.
+            tools: functions that the model may call. If the template does not list them, the first
+                user message does, and asks for calls in JSON.
         """
         if tools and not self._lists_tools:
             messages, tools = _with_tools(messages, tools), ()
@@ -89,10 +89,10 @@ class ChatFormat:
         return self._remembered(tuple(messages), reply_finished, tools if self._lists_tools else ())
 
     def reply(self, form: PromptForm, action: str, thought: str = "") -> str:
-        """Return the reply of a form that takes an action, its call as the template writes calls.
+        """Return a form's reply for an action, with its tool call as the template writes calls.
 
-        Where the template leaves out what is said beside a call (Llama 3.2, Mistral), so does this.
-        If it writes none that the form reads, the form's own text is returned.
+        Text beside a call is left out if the template leaves it out (Llama 3.2, Mistral). If the
+        template writes no call that the form can parse, the form's own text is returned.
         """
         text = form.reply(action, thought)
         if not form.tools or not self._lists_tools:
@@ -139,7 +139,7 @@ class ChatFormat:
         reply_finished: bool | None,
         tools: Sequence[Mapping[str, Any]],
     ) -> str:
-        """Return a rendered text; members of a group often ask for the same."""
+        """Return a rendered text, cached: members of a group often need the same one."""
         key = (messages, reply_finished, json.dumps(tools) if tools else "")
         text = self._texts.get(key)
         if text is None:
@@ -201,8 +201,8 @@ class ChatFormat:
         except (TemplateError, TypeError):
             return ""
         before, _, after = self._render([asked, answer, result], form.tools).partition(_ANSWER)
-        # What stands before a reply is a prompt's end (Mistral), or what stands before an earlier
-        # answer (Qwen3 without thinking, whose prompts end with an empty thought).
+        # A reply follows either a prompt's end (Mistral) or what precedes an earlier answer (Qwen3
+        # without thinking, whose prompts end with an empty thought).
         for begin in (self._render([asked], form.tools), before):
             if whole.startswith(begin) and whole.endswith(after):
                 return whole[len(begin) : len(whole) - len(after)]
@@ -220,7 +220,7 @@ class ChatFormat:
         said.append(Message("tool", _RESULT))
         try:
             text = self._render(said, [{"type": "function", "function": probe}], as_tool=True)
-        except (TemplateError, TypeError):  # as templates say that a role is unknown
+        except (TemplateError, TypeError):  # how templates report an unknown role
             return False
         return _TOOL in text and _RESULT in text
 
@@ -233,7 +233,7 @@ class ChatFormat:
         return self._apply([self._entry(m, as_tool) for m in messages], tools)
 
     def _entry(self, message: Message, as_tool: bool | None = None) -> dict[str, Any]:
-        """Return a message as templates read it."""
+        """Return a message in the format of templates."""
         entry = {"role": message.role, "content": message.content}
         if message.role == "tool":
             if self._lists_tools if as_tool is None else as_tool:
@@ -260,9 +260,9 @@ class ChatFormat:
 
 
 def _with_tools(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Return the messages with the functions told in the user's first one.
+    """Return the messages with the functions described in the first user message.
 
-    Source: Gemma's guide to function calling, whose template lists none; the sentences are ours.
+    Source: Gemma's guide to function calling (its template lists none); the sentences are ours.
     """
     listed = "\n".join(json.dumps(tool.get("function", tool)) for tool in tools)
     told = (

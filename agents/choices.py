@@ -87,7 +87,7 @@ class TokenTree:
         return passed, node
 
     def way(self, reply: tuple[int, ...]) -> list[int]:
-        """Return the node before each token of a reply, and the node at which it ends.
+        """Return the path of a reply: the node before each token, and the node at which it ends.
 
         Raises:
             CreditInputError: the reply is not in the list.

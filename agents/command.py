@@ -24,7 +24,7 @@ __all__ = ["CommandAgent"]
 _LONGEST_LINE = 1 << 20
 _QUOTED = 120
 _PATIENCE = 2.0
-"""Seconds that all processes together have to exit after their input has ended."""
+"""Seconds that all processes have, in total, to exit after their input has ended."""
 _LOOK = 0.2
 """Seconds between checks whether the caller has given up on the answer."""
 
@@ -42,15 +42,15 @@ class CommandAgent:
     Both are JSON on one line, in UTF-8. ``"turn": 0`` begins an episode; a process plays many
     episodes, one after the other, until its input ends. A picture is sent as ``"image"``, the URL
     of a PNG (``data:image/png;base64,...``). An answer may also have ``"tokens"`` (written for it)
-    and ``"cost"`` (dollars), which count towards results and budgets. What the process writes to
-    its standard error is not touched. If a process exits, gives any other answer or takes too long,
-    it is ended, its episode fails, and the next episode gets a new process. Each process has its
-    own session, and whatever it starts is ended with it: when its turn is late, at the end, and
-    when this process is gone. Linux and macOS only.
+    and ``"cost"`` (dollars), which count towards results and budgets. The process's standard error
+    is passed through. If a process exits, gives any other answer or takes too long, it is ended,
+    its episode fails, and the next episode gets a new process. Each process has its own session,
+    and its child processes are ended with it: after a timeout, at the end, and when this process is
+    gone. Linux and macOS only.
 
     Args:
         command: split as a shell would, and run without one.
-        name: stamped into results; None: ``command:`` and the command.
+        name: name recorded in results; None: ``command:`` and the command.
         timeout: maximum seconds for an answer.
 
     Raises:
@@ -99,7 +99,7 @@ class CommandAgent:
             self._threads = ThreadPoolExecutor(self._most, "command")
         try:
             return list(self._threads.map(self._ask, prompts))
-        except BaseException:  # Ctrl-C: nobody waits for the answers now
+        except BaseException:  # Ctrl-C: the answers are no longer needed
             self._give_up()
             raise
 
@@ -156,13 +156,13 @@ class _Program:
         process = self._guarded.process
         assert process.stdin is not None and process.stdout is not None
         self._input, self._output = process.stdin, process.stdout
-        # A pipe that is full, or held open by another process, must not block us.
+        # A pipe that is full, or kept open by another process, must not block this process.
         os.set_blocking(self._input.fileno(), False)
         os.set_blocking(self._output.fileno(), False)
         self._heard = bytearray()
         """Output beyond the last answer."""
         self.given_up = threading.Event()
-        """Set when nobody waits for its answer any longer."""
+        """Set when its answer is no longer needed."""
 
     @property
     def running(self) -> bool:
@@ -209,10 +209,10 @@ class _Program:
         try:
             self._input.close()
         except OSError:
-            pass  # it has exited, and the rest of the input has no reader
+            pass  # the process has exited; the rest of its input is lost
 
     def end(self, patience: float) -> None:
-        """End it and all that it started, after this many seconds if it does not exit itself."""
+        """End it and its child processes, after this many seconds unless it exits by itself."""
         self._guarded.end(patience)
 
     def _send(self, waiting: bytes) -> bytes:
@@ -220,7 +220,7 @@ class _Program:
         try:
             return waiting[self._input.write(waiting) or 0 :]
         except OSError:
-            return b""  # it has exited; its output tells the rest
+            return b""  # the process has exited, which its output shows
 
     def _exit_code(self) -> int | None:
         try:

@@ -31,12 +31,12 @@ class Conversation:
     """Number of oldest turns left out for lack of room."""
     finished_reply: bool = True
     said: tuple[Mapping[str, str], ...] = ()
-    """All messages so far, where the conversation only grows and the agent has no tokens: it is
-    shown them again."""
+    """All messages so far, if the conversation only grows and the agent has no tokens: they are
+    sent again."""
     call_id: str = ""
-    """Name that the last reply gave to the function call in it, where the form offers functions."""
+    """Id of the function call in the last reply, if the form offers functions."""
     images: tuple[Any, ...] = ()
-    """Pictures of the latest turns, oldest first, as many as the form shows beside this turn's."""
+    """Pictures of the latest turns, oldest first, as many as the form shows besides this turn's."""
 
     def prompt(
         self,
@@ -105,7 +105,7 @@ class Conversation:
         reply: Reply,
         prompt: Prompt | None = None,
     ) -> Conversation:
-        """Return the conversation after a reply to an observation, taken as this action.
+        """Return the conversation after a reply to an observation, executed as this action.
 
         Args:
             form: builds the messages.
@@ -128,7 +128,7 @@ class Conversation:
         said: tuple[Mapping[str, str], ...] = ()
         if not ids and prompt is not None:
             said = (*prompt.messages, {"role": "assistant", "content": reply.text})
-        # Someone else shortened this prompt, so it is unknown where its turns end.
+        # The prompt was shortened elsewhere, so it is unknown where its turns end.
         known = prompt is None or prompt.prefix_ids == self.prefix_ids
         return Conversation(
             self.turn + 1,
@@ -167,12 +167,12 @@ class Conversation:
         return (*self.images, prompt.image)[-kept:]
 
     def _render(self, agent: Any, messages: tuple[Message, ...], form: PromptForm) -> str:
-        """Return the text to tokenise: all of it, or in full context what is new."""
+        """Return the text to tokenise: the whole prompt, or in full context only what is new."""
         chat = getattr(agent, "chat_format", None)
         if chat is None:
             return "\n\n".join(message.content for message in messages)
         if self.prefix_ids:
-            # A reply that a stop string ended lacks the token that ends a turn.
+            # A reply ended by a stop string lacks the token that ends a turn.
             by_string = getattr(agent, "stop", ()) and self.prefix_ids[-1] not in agent.stop_ids
             ended = self.finished_reply and not by_string
             return str(chat.more(messages, ended, form.tools))

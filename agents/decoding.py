@@ -68,7 +68,7 @@ def choose_tokens(
     """
     import torch
 
-    # Of the logits: shares that are nearly equal may round to the same number.
+    # By logits, because nearly equal probabilities may round to the same number.
     best_R = logits_RV.argmax(dim=-1) if greedy else None
     if temperature != 1.0:
         logits_RV = logits_RV / temperature
@@ -80,16 +80,16 @@ def choose_tokens(
 
 
 def _draw(share_RV: torch.Tensor, row_K: torch.Tensor, uniform_K: torch.Tensor) -> torch.Tensor:
-    """Return the first tokens with which the shares of each draw's row exceed it, int64 [K].
+    """Return the first token at which each row's cumulative share exceeds its draw, int64 [K].
 
-    Found in two steps, the block of tokens and the token in it: adding up all shares of a large
-    vocabulary one after the other, in float64, takes longer than the rest of the draw.
+    Found in two steps, the block of tokens and the token in it: the cumulative sum over a large
+    vocabulary in float64 takes longer than the rest of the draw.
     """
     import torch
     from torch.nn import functional
 
     vocabulary = share_RV.shape[1]
-    # About the square root, a power of two.
+    # A power of two near the square root.
     size = min(vocabulary, 1 << max(6, vocabulary.bit_length() // 2))
     if vocabulary % size:
         share_RV = functional.pad(share_RV, (0, -vocabulary % size))
@@ -101,10 +101,10 @@ def _draw(share_RV: torch.Tensor, row_K: torch.Tensor, uniform_K: torch.Tensor) 
     block_K1 = torch.searchsorted(upto_KN, draw_K1, right=True)
     # The share of its block that lies below the draw.
     after_K1 = (upto_KN.gather(1, block_K1) - draw_K1) / block_KN.gather(1, block_K1)
-    # Not below 0: it would find a block's first token, be its share 0 or not.
+    # Not below 0, which would select a block's first token even if its share is 0.
     within_K1 = (1.0 - after_K1).clamp_(min=0.0)
     upto_KS = share_RNS[row_K, block_K1.squeeze(1)].cumsum(dim=-1, dtype=torch.float64)
-    # As for draws: strictly below the last sum, which need not be that of the block to the bit.
+    # Strictly below the last cumulative sum, as draws are; it can differ from the block's sum.
     within_K1 = within_K1 * (1.0 - 2.0**-52) * upto_KS[:, -1:]
     place_K1 = torch.searchsorted(upto_KS, within_K1, right=True)
     return (block_K1 * size + place_K1).squeeze(1)

@@ -75,7 +75,7 @@ def evaluate(
     Episode i is seeded with ``seed + i`` for any ``num_envs``, so the environment's side of the
     result does not depend on the batching.
 
-    An agent may have two methods beside ``act``: ``begin(episodes)`` is called before a block of
+    An agent may have two methods besides ``act``: ``begin(episodes)`` is called before a block of
     copies begins, with the number of the episode that each copy plays; ``report()`` returns
     settings and counts for the results.
 
@@ -85,7 +85,7 @@ def evaluate(
             or what :class:`creditrl.agents.callable.CallableAgent` takes: a function of
             ``(observation, info)``, or a class with such an ``act``, ``async`` or not; or an object
             with a ``name`` and such an ``act``, which all copies ask.
-        form: prompt form or its name; None: for a run's policy the one it was trained with, for any
+        form: prompt form or its name; None: for a run's policy the form of its training, for any
             other language model one that explains task, actions and replies ("tags"), and for other
             agents "plain". With a form that has ``trials`` (Reflexion), unsolved tasks are played
             again, with the agent's reflection on its failure in the prompt.
@@ -396,10 +396,10 @@ def summarise(
 def check_hashes(
     venv: TextVectorEnv, tasks: Sequence[Task], seed: int, hashes: Sequence[str]
 ) -> None:
-    """Raise if a task is not the one that its hash was taken of.
+    """Check that each task has the expected hash.
 
     Raises:
-        DataError: names the first one.
+        DataError: a task differs; names the first one.
     """
     for task, found, expected in zip(tasks, task_hashes(venv, tasks, seed), hashes, strict=True):
         if found != expected:

@@ -88,7 +88,7 @@ def mean_interval(
         return Estimate(mean, math.nan, math.nan, 1)
     variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
     half = student_quantile(0.5 + confidence / 2, n - 1) * math.sqrt(variance / n)
-    # A mean that lies beyond the bounds all the same stays in its own interval.
+    # A mean that is itself beyond the bounds stays in its interval.
     least, most = min(bounds[0], mean), max(bounds[1], mean)
     return Estimate(mean, max(mean - half, least), min(mean + half, most), n)
 

@@ -145,7 +145,7 @@ class Journal:
         self._file.append(row)
 
     def stop(self, spent: Spent) -> None:
-        """Write what was spent since the last line; the evaluation ends here for now."""
+        """Write what was spent since the last line, because the evaluation stops unfinished."""
         if spent != Spent():
             self._file.append({"spent": spent.to_json()})
 
@@ -202,7 +202,7 @@ class Journal:
 
 
 def _as_written(what: Mapping[str, Any]) -> Any:
-    """Return it as it is read back from the file, which cannot hold half a character."""
+    """Return it as it is read back from the file, which cannot contain lone surrogates."""
     text = json.dumps(plain_json(what), ensure_ascii=False).encode("utf-8", "replace")
     return read_json(text, most=MOST_FILE, largest=LARGEST_IN_FILE)
 

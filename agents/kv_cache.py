@@ -22,8 +22,8 @@ def cache_argument(model: Any, cache: Any) -> dict[str, Any]:
 
 
 def cache_of(output: Any) -> Any:
-    """Return the cache that a forward pass left."""
-    # An output does not contain what is None, and asking a new release for the old name warns.
+    """Return the cache in the output of a forward pass."""
+    # An output lacks fields that are None, and new releases warn about the old name.
     return output.cache if hasattr(output, "cache") else output.past_key_values
 
 

@@ -81,7 +81,7 @@ class Ledger:
             self._journal.close()
 
     def report(self, episodes: int, stopped: str) -> dict[str, Any]:
-        """Return what was spent and, where not all episodes were played, why.
+        """Return what was spent and, if not all episodes were played, why.
 
         Raises:
             BudgetError: no episode has ended.

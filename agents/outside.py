@@ -14,13 +14,13 @@ __all__ = ["image_part", "image_parts", "png_url", "turn_info"]
 
 
 def turn_info(prompt: Prompt) -> dict[str, Any]:
-    """Return what an agent gets beside the observation; JSON types, except for ``image``.
+    """Return an agent's inputs besides the observation; JSON types, except for the images.
 
     ``goal``: the task in words. ``admissible_actions``: literal actions, as a list.
     ``action_hint``: the form of open-ended ones, e.g. ``search[<query>]``. ``turn``: actions taken
-    so far, so 0 begins an episode. ``prompt`` and ``messages``: what the prompt form of ``--form``
-    makes of it, as one text and as chat messages. ``image``: uint8 array [H, W, 3], where there is
-    a picture. ``earlier_images``: those of earlier turns that the prompt shows too, oldest first.
+    so far, so 0 begins an episode. ``prompt`` and ``messages``: the prompt built by the form of
+    ``--form``, as one text and as chat messages. ``image``: uint8 array [H, W, 3], if there is a
+    picture. ``earlier_images``: those of earlier turns that the prompt shows too, oldest first.
     """
     said: list[Mapping[str, Any]] = [dict(message) for message in prompt.messages]
     info: dict[str, Any] = {
@@ -48,12 +48,12 @@ def png_url(image: Any) -> str:
 
 
 def image_part(image: Any) -> dict[str, Any]:
-    """Return a picture as a part of a message's content, as OpenAI's interface has it."""
+    """Return a picture as a part of a message's content, in OpenAI's format."""
     return {"type": "image_url", "image_url": {"url": png_url(image)}}
 
 
 def image_parts(text: str, images: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return a message's content as OpenAI's parts, each picture where the text has its place.
+    """Return a message's content as parts in OpenAI's format, with the pictures in their places.
 
     Args:
         text: with one placeholder for each picture.

@@ -88,7 +88,7 @@ def find_call(reply: str) -> tuple[str, Mapping[str, Any], str] | None:
 
 
 def call_id_of(reply: str) -> str:
-    """Return the name that a model gave to its call, as Mistral's do; empty where it gave none."""
+    """Return the id that a model gave to its call, as Mistral's models do; empty if it has none."""
     found = _CALL_ID.search(reply)
     return found[1] if found else ""
 

@@ -23,8 +23,8 @@ class AgentPartner:
     """Lets an agent answer for the other side; all dialogues of a step are answered in one call.
 
     Args:
-        agent: answers the prompts. Dialogues are distinguished by ``Prompt.copy``, which is below
-            0, so one agent can be policy and partner at once.
+        agent: answers the prompts. Dialogues are distinguished by a negative ``Prompt.copy``, so
+            one agent can be policy and partner at once.
         form: prompt form, or its name.
         deterministic: equal prompts get equal replies, so snapshots are valid anywhere; False for a
             live model.

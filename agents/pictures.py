@@ -44,7 +44,7 @@ class Picture(NamedTuple):
     grid: tuple[int, int, int]
     """Patches in time, height and width."""
     tokens: int
-    """Number of its features, and so of its tokens in the prompt."""
+    """Number of its features, which is also its number of tokens in the prompt."""
 
 
 class PictureReader:
@@ -71,7 +71,7 @@ class PictureReader:
             int(getattr(config, f"{name}_token_id"))
             for name in ("vision_start", "image", "vision_end", "video")
         )
-        """Tokens that are not words: start, features and end of a picture, and a video's."""
+        """Special tokens: start, features and end of a picture, and a video's."""
         self._begin_id = self.marks[0]
         self._merge = int(config.vision_config.spatial_merge_size) ** 2
         names = tokenizer.convert_ids_to_tokens(
@@ -102,13 +102,13 @@ class PictureReader:
         return found
 
     def marked(self, prompt: Prompt) -> Prompt:
-        """Return the prompt with the model's marks for its pictures, as many as they have features.
+        """Return the prompt with the model's image tokens for its pictures, one per feature.
 
-        Pictures that the text has no place for are left out.
+        Pictures without a placeholder in the text are left out.
 
         Raises:
-            ConfigError: the text has places for other pictures than it comes with, or the
-                conversation only grows.
+            ConfigError: the text's placeholders do not match its pictures, or the conversation only
+                grows.
         """
         first, *rest = prompt.text.split(IMAGE_PLACEHOLDER)
         if prompt.image is None or not rest:
@@ -137,11 +137,11 @@ class PictureReader:
         These are ``inputs_embeds`` [R, L, D] and ``position_ids`` [3, R, L]; for Qwen3-VL also what
         its first blocks add at the positions of pictures.
 
-        The first places of a row that hold the image token are its pictures', in their order. Where
-        the policy has written that token itself later on, it stays a token like any other.
+        The first image tokens of a row belong to its pictures, in order. An image token that the
+        policy itself wrote later stays an ordinary token.
 
         Args:
-            model: the vision-language model, without peft's shell.
+            model: the vision-language model, without peft's wrapper.
             ids_RL: token ids.
             images: the pictures of each row, in the order of their places; empty for rows without.
             mask_RL: 0 where a column is padding; None: nowhere, or only at the right.
@@ -201,10 +201,10 @@ class PictureReader:
         return inputs
 
     def require_pictures(self, ids_RL: Any) -> None:
-        """Raise if rows lack their pictures, as those of stored episodes do.
+        """Raise if rows need pictures that they do not have, e.g. rows of stored episodes.
 
         Args:
-            ids_RL: token ids of rows that come without pictures.
+            ids_RL: token ids of rows without pictures.
 
         Raises:
             CreditInputError: a row has image tokens.
@@ -218,7 +218,7 @@ class PictureReader:
 
 
 def picture_key(*images: Any) -> bytes:
-    """Return a digest of pictures' shapes and pixels: equal ones in one order have equal ones."""
+    """Return a digest of the shapes and pixels of pictures, in their order."""
     digest = hashlib.blake2b(digest_size=16)
     for image in images:
         digest.update(repr(image.shape).encode())
@@ -227,9 +227,9 @@ def picture_key(*images: Any) -> bytes:
 
 
 def one_place_each(ids: Sequence[int], image_id: int, pictures: int) -> list[int]:
-    """Return a prompt with one place for each of its first pictures, in place of one per feature.
+    """Return a prompt with one image token, not one per feature, for each of its first pictures.
 
-    Places of two pictures are never neighbours: the marks of their begin and end stand between.
+    Image tokens of two pictures are never adjacent: start and end tokens are between them.
     """
     kept: list[int] = []
     seen = 0

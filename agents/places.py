@@ -25,7 +25,7 @@ class Place:
 
 
 class PlaceKeeper:
-    """Answers as another agent does, and saves each copy's state when it is asked.
+    """Wraps an agent, and saves each copy's state before every reply.
 
     Args:
         venv: its copies ask; its engine must support snapshots.
@@ -49,7 +49,7 @@ class PlaceKeeper:
         return replies
 
     def forget(self, copies: Iterable[int]) -> None:
-        """Drop what these copies played, before episodes that do not begin at their start."""
+        """Drop these copies' saved states, before episodes that continue from elsewhere."""
         for copy in copies:
             self._seen[copy] = []
 
@@ -68,7 +68,7 @@ class PlaceKeeper:
             form: builds the prompts.
             trajectory: the episode, T turns.
             talk: conversation before its first turn; None: none.
-            final: its last state, for one place more; None: T places.
+            final: its last state, for one more place; None: T places.
         """
         talk = talk or Conversation()
         found = []

@@ -1,6 +1,6 @@
-"""Prompting of a language model: as a run's policy was trained, or a form that explains itself.
+"""Prompting of a language model: the form of a policy's training, or one that explains itself.
 
-A run writes its form beside the policy's weights, so the policy is prompted as in training wherever
+A run saves its form beside the policy's weights, so the policy is prompted as in training wherever
 it is used. Any other language model gets the task, the actions and the reply format in words.
 """
 
@@ -45,7 +45,7 @@ class Prompting:
     stop: tuple[str, ...] = ()
     """Strings that end a reply."""
     recent_images: int = 1
-    """Most pictures of a prompt, where it shows any."""
+    """Maximum number of pictures in a prompt that shows any."""
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write it beside a policy's weights."""
@@ -53,7 +53,7 @@ class Prompting:
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Prompting:
-        """Return what :meth:`write` wrote, or else the settings of the run that the policy is from.
+        """Return what :meth:`write` wrote, else the settings of the policy's run.
 
         Raises:
             DataError: the file is damaged.
@@ -64,7 +64,7 @@ class Prompting:
             said = read_object_file(place / _FILE)
             form, actions = said.get("form"), said.get("actions")
             stop, recent = said.get("stop", []), said.get("recent_images", 1)
-        elif place.parent.name == "policy" and config.is_file():  # of a run that wrote no such file
+        elif place.parent.name == "policy" and config.is_file():  # a run that saved no such file
             run = read_toml(config)
             form, actions = setting(run, "rollout.form"), setting(run, "rollout.actions", "free")
             stop = setting(run, "rollout.stop", [])
@@ -138,16 +138,16 @@ def form_for(agent: Any, form: str | PromptForm | None, env_id: str, config: Any
     """Return the prompt form for an agent in an environment.
 
     Args:
-        agent: a language model has an attribute ``form``, the name of its own form or None,
-            ``sees``: whether it is shown pictures, and ``recent_images``: how many a prompt.
-        form: as asked for; None: the agent's own, for other language models one that explains the
-            task, the actions and the format of replies, and ``"plain"`` for agents that are none.
+        agent: a language model has the attributes ``form`` (name of its own form, or None),
+            ``sees`` (whether it is shown pictures) and ``recent_images`` (how many per prompt).
+        form: the requested form; None: the agent's own, for other language models one that explains
+            the task, the actions and the format of replies, and ``"plain"`` for all other agents.
         env_id: id of the environment.
         config: the environment's config.
 
     Raises:
         UnknownNameError: there is no such form.
-        ConfigError: pictures of earlier turns are asked for where none are shown.
+        ConfigError: pictures of earlier turns are requested, but no pictures are shown.
     """
     if isinstance(form, PromptForm):
         return form

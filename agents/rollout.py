@@ -59,7 +59,7 @@ class _Episode:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What to record of episodes beside observations, replies and actions."""
+    """What to record of episodes besides observations, replies and actions."""
 
     hash_states: StateSource | None = None
     """Source of the state hash to record before each action; None: no hash."""
@@ -101,7 +101,7 @@ def run_episodes(
         seed: seeds the episodes (group g with seed + g, or one seed per group); None continues with
             the environment's RNG.
         tasks: one per group, None for a group that does not play; None draws them.
-        record: what to record beside observations, replies and actions.
+        record: what to record besides observations, replies and actions.
         schedule: whether copies wait for each other's replies.
         retries: how often an episode that ended with an error (a dead worker, a failed judge, an
             agent that gave no reply) is played again from its start. If all tries fail, its error
@@ -148,7 +148,7 @@ def stream_episodes(
         form: builds prompts and reads actions from replies.
         upcoming: called with a free copy; returns the episode that it plays next, None: none.
         on_episode: called with (copy, its episode) when an episode ends, before ``upcoming``.
-        record: what to record beside observations, replies and actions.
+        record: what to record besides observations, replies and actions.
         schedule: whether copies wait for each other's replies.
 
     Raises:
@@ -182,7 +182,7 @@ class EpisodeStream:
         form: builds prompts and reads actions from replies.
         on_episode: called with (copy, its episode) when an episode ends; it may :meth:`begin`
             another.
-        record: what to record beside observations, replies and actions.
+        record: what to record besides observations, replies and actions.
         schedule: whether copies wait for each other's replies.
 
     Raises:
@@ -260,7 +260,7 @@ def continue_episodes(
         form: builds prompts and reads actions from replies.
         snapshots: snapshots of running episodes; one may occur several times.
         talks: the conversation up to each snapshot.
-        record: what to record beside observations, replies and actions.
+        record: what to record besides observations, replies and actions.
         schedule: whether copies wait for each other's replies.
 
     Raises:

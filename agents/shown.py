@@ -25,7 +25,7 @@ class ShownTable:
 
 
 def print_tables(tables: Sequence[ShownTable], console: Console | None = None) -> None:
-    """Print them, on a console of one's own or on stdout."""
+    """Print them on the given console, or on stdout."""
     from creditrl.terminal import PlainConsole, TitledTable, plain
 
     out = console or PlainConsole()

@@ -57,11 +57,11 @@ class RowCache:
         return int(self._layers[0][0].shape[2])
 
     def place_at(self, place_1: torch.Tensor | None, end: int = 0) -> None:
-        """Add tokens at a column that is a number on the device, int64 [1]; None: at ``length``.
+        """Add tokens at a column given as a tensor on the device, int64 [1]; None: at ``length``.
 
-        Then a step has the same shapes, at the same addresses, whatever the column: it can be
-        recorded once and repeated. It reads the columns before ``end``, a multiple of 8, and those
-        not yet written are masked.
+        Then every step has the same shapes and addresses for any column, so it can be recorded once
+        and repeated. It reads the columns before ``end``, a multiple of 8; those not yet written
+        are masked.
         """
         import torch
 
@@ -254,8 +254,8 @@ class SharedCache:
 
 def _with_room(held: torch.Tensor, room: int) -> torch.Tensor:
     rows, heads, length, size = held.shape
-    # A multiple of 8, which a mask must have for the fused kernels. Zeros: what is masked counts
-    # nothing only if it is a number.
+    # A multiple of 8, which fused kernels require of a mask. Zeros, because a masked value has no
+    # effect only if it is not NaN.
     made = held.new_zeros((rows, heads, -(-(length + room) // 8) * 8, size))
     made[:, :, :length] = held
     return made

@@ -27,13 +27,13 @@ _STATIC_ROPE = ("default", "linear", "llama3")
 _JOIN_BELOW = 2**19
 """Layers with fewer weights are computed in few products: calls take longer than the arithmetic."""
 _STEADY = 3
-"""Which step of the same rows is recorded."""
+"""Number of the step, among those with the same rows, that is recorded."""
 _REPAYS = 12
-"""Number of further steps for which one is recorded; that takes as long as a few of them."""
+"""Minimum number of further steps for which one is recorded; recording costs a few steps."""
 
 
 class _Layer:
-    """Parts of a layer: modules look up their parts too slowly to do it for every token."""
+    """Parts of a layer, looked up once: attribute access of modules is slow for every token."""
 
     def __init__(self, layer: Any) -> None:
         attention = layer.self_attn
@@ -45,7 +45,7 @@ class _Layer:
         self.scale = attention.scaling
 
     def joined(self, size: int) -> _Joined | None:
-        """Return the layer in few products, None if it is large or more than plain weights.
+        """Return the layer as a few matrix products; None if it is large or not plain weights.
 
         Args:
             size: size of a head.
@@ -281,7 +281,7 @@ def _exchanged(rows: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def _called(part: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return what a module computes, without the look for hooks in every call if it has none."""
+    """Return a module's function, without the check for hooks in every call if it has none."""
     computes: Callable[[torch.Tensor], torch.Tensor] = part if _is_hooked(part) else part.forward
     return computes
 

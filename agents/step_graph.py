@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["RecordedStep"]
 
 _COLUMNS = 256
-"""A step reads this many columns beyond those in use, or fewer: then it is recorded anew."""
+"""Maximum number of columns beyond those in use that a step reads; then it is recorded again."""
 
 
 class RecordedStep:
@@ -28,8 +28,8 @@ class RecordedStep:
     Args:
         compute: returns logits [R, V] of tokens and positions, and adds them to the cache; it must
             not wait for the device.
-        cache: where the step begins; it is recorded, not taken.
-        token_R: tokens of the kind to expect.
+        cache: state before the step; recording does not advance it.
+        token_R: example tokens.
         position_R: their positions.
 
     Raises:
@@ -56,8 +56,8 @@ class RecordedStep:
             finally:
                 cache.place_at(None)
 
-        # Nothing here may keep the step itself: it holds the decoder, which holds this, and a cycle
-        # of gigabytes would wait for the garbage collector.
+        # Nothing here may reference the step: it references the decoder, which references this, and
+        # the cycle would keep gigabytes until a garbage collection.
         self._graph, self._logits_RV = _captured(step, token_R.device)
 
     def has_room(self, cache: RowCache) -> bool:
@@ -77,7 +77,7 @@ class RecordedStep:
 
 
 def _captured(step: Callable[[], torch.Tensor], device: torch.device) -> tuple[Any, torch.Tensor]:
-    """Return a graph of what a step computes, and its result's place."""
+    """Return a graph of a step, and the tensor that receives its result."""
     import torch
 
     if device.type != "cuda":
@@ -89,7 +89,7 @@ def _captured(step: Callable[[], torch.Tensor], device: torch.device) -> tuple[A
     aside.wait_stream(here)
     try:
         with torch.cuda.stream(aside):
-            step()  # loads kernels; the first repetition writes the same again
+            step()  # loads kernels; the first replay writes the same values again
             # Another thread may be training.
             graph.capture_begin(pool=pool.pool(), capture_error_mode="thread_local")
             try:
@@ -102,7 +102,7 @@ def _captured(step: Callable[[], torch.Tensor], device: torch.device) -> tuple[A
 
 
 class _Computed:
-    """In the place of a graph where there is no GPU: each repetition computes."""
+    """Replacement for a graph without a GPU: each replay computes the step."""
 
     def __init__(self, step: Callable[[], torch.Tensor]) -> None:
         self._step = step
@@ -114,9 +114,9 @@ class _Computed:
 
 @functools.cache
 def _place(device: torch.device, thread: int) -> tuple[Any, Any]:
-    """Return a thread's stream to record on, and a graph whose memory all later ones share.
+    """Return a thread's stream to record on, and a graph whose memory pool all later ones share.
 
-    Memory of a pool goes back only with its last graph, and after a wait for the whole device.
+    A pool's memory is freed only with its last graph, after a synchronisation of the whole device.
     """
     import torch
 

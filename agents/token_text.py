@@ -25,7 +25,7 @@ class TokenText:
     Args:
         tokenizer: of the policy.
         stop_ids: tokens that end a reply and are not part of its text.
-        stop: strings that end a reply and its text, of which they are part.
+        stop: strings that end a reply, and are part of its text.
 
     Raises:
         ConfigError: a stop string is empty, or ``stop`` is a single string.
@@ -46,7 +46,7 @@ class TokenText:
         self._text_of: dict[tuple[int, ...], str] = {}
 
     def prompt_ids(self, prompts: Sequence[Prompt], context: int) -> list[tuple[int, ...]]:
-        """Return the tokens that the policy reads, fixed ones first; each text is tokenised once.
+        """Return the tokens that the policy reads, prefix first; each text is tokenised once.
 
         Args:
             prompts: the prompts to answer.
@@ -86,7 +86,7 @@ class TokenText:
         return len(prompt.prefix_ids) + len(ids)
 
     def plain_ids(self, prompts: Sequence[Prompt], context: int) -> list[tuple[int, ...]]:
-        """Return the tokens of each prompt in words; none if it has no such form."""
+        """Return the tokens of each prompt's text version; empty if it has none."""
         at = [k for k, prompt in enumerate(prompts) if prompt.plain_text]
         plain = [replace(prompts[k], text=prompts[k].plain_text, image=None) for k in at]
         found: list[tuple[int, ...]] = [()] * len(prompts)
@@ -124,9 +124,9 @@ class TokenText:
         return any(s in text for s in self.stop)
 
     def may_stop(self, vocabulary: int) -> list[int]:
-        """Return the tokens that can complete a stop string: those that contain an end of one.
+        """Return the tokens that can complete a stop string: those that contain a suffix of one.
 
-        Parts of a character count as well, since their text depends on the other parts.
+        Tokens with parts of a character are included: their text depends on the other parts.
         """
         ids = range(min(vocabulary, len(self.tokenizer)))
         ends = tuple(s[k:] for s in self.stop for k in range(len(s)))

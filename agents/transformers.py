@@ -78,11 +78,11 @@ class TransformersAgent:
             among the tokens that continue one of them; any text if it has none. ``"choice"``: one
             of them as a whole, see :mod:`creditrl.agents.choices`; ``top_p`` then applies to whole
             replies.
-        form: name of the prompt form that it is asked in where nobody names another; None: one
-            that explains the task, see :func:`creditrl.agents.evaluate`.
-        recent_images: most pictures of such a prompt, see
+        form: name of its default prompt form; None: one that explains the task, see
+            :func:`creditrl.agents.evaluate`.
+        recent_images: maximum number of pictures in such a prompt, see
             :class:`~creditrl.agents.prompts.TagsForm`.
-        stop_ids: further token ids that end a reply, beside the end-of-text tokens of the
+        stop_ids: further token ids that end a reply, besides the end-of-text tokens of the
             tokenizer, of the model's generation settings and of the chat template.
         stop: strings that end a reply, e.g. ``["</action>"]``. The token that completes one is the
             last; listed replies (``actions``) are not searched.
@@ -90,9 +90,9 @@ class TransformersAgent:
         token_budget: maximum number of tokens (replies times their longest possible row) of one
             batch; None takes 32,768 on a CPU and 131,072 elsewhere (3.7 GB of cache for a model of
             1.5 billion parameters with 28 kB a token).
-        keep_turns: between two turns of a copy with a growing conversation, keep what the model has
-            read of it (up to twice ``token_budget`` tokens over all copies).
-        name: stamped into results; None takes the model's name.
+        keep_turns: between two turns of a copy with a growing conversation, keep its keys and
+            values (up to twice ``token_budget`` tokens over all copies).
+        name: name recorded in results; None takes the model's name.
         chat_format: how conversations become text; None derives it from the tokenizer.
         template_kwargs: further arguments of the chat template, e.g. ``{"enable_thinking":
             False}``.
@@ -185,7 +185,7 @@ class TransformersAgent:
             model: folder or name, or the folder of a training run.
             adapter: folder or name of a LoRA adapter for it.
             dtype: ``"auto"`` (as saved), ``"float32"``, ``"bfloat16"`` or ``"float16"``.
-            device: e.g. ``"cuda:0"``; None takes a GPU where there is one.
+            device: e.g. ``"cuda:0"``; None takes a GPU if there is one.
             options: arguments of :class:`TransformersAgent`. ``form``, ``actions``, ``stop`` and
                 ``recent_images`` are those that a run's policy was trained with, unless given.
 
@@ -331,7 +331,7 @@ class TransformersAgent:
         for b, (ids, tokens) in enumerate(zip(prompt_ids, replies, strict=True)):
             text, tree = texts[b], trees[b]
             if tree is not None:
-                # As listed: a tokenizer need not write every character.
+                # The listed text, because a tokenizer need not reproduce every character.
                 text = prompts[b].choices[tree.options.index(tokens)]
             finished = steps == 1 or self._text.ended(tokens, text)
             options = None if tree is None else ReplyList(tree.options, tree.whole)
@@ -460,8 +460,8 @@ class TransformersAgent:
         places = self._places(prompts, distinct, askers)
         replies: list[tuple[int, ...]] = [()] * len(owner)
         logprobs: list[tuple[float, ...]] = [()] * len(owner)
-        # Continued conversations need few columns, new ones all of theirs: not in one batch.
-        # Listed replies grow by several tokens at a time, others by one.
+        # Continued and new conversations are batched separately: the former need few columns. So
+        # are listed replies, which grow by several tokens at a time, and free ones.
         free = [is_free for _, is_free in number]
         for kind in itertools.product((True, False), (True, False)):
             some = [u for u, place in enumerate(places) if (place is not None, free[u]) == kind]
@@ -499,7 +499,7 @@ class TransformersAgent:
         distinct: list[tuple[int, ...]],
         askers: list[list[int]],
     ) -> list[Place | None]:
-        """Return where each distinct prompt's prefix was read in its copy's last turn."""
+        """Return the cached place of each distinct prompt's prefix from its copy's last turn."""
         if not any(prompt.prefix_ids for prompt in prompts):
             self._turns.clear()
             return [None] * len(distinct)
@@ -517,7 +517,7 @@ class TransformersAgent:
         copies: list[list[int]],
         images: Sequence[Any] = (),
     ) -> _Rows:
-        """Read U prompts, either all from where they were read before or all from the start."""
+        """Read U prompts, either all from their cached prefixes or all from the start."""
         if images:
             return self._prefill(prompts, cache=True, images=images)
         known = [place for place in places if place is not None]
@@ -820,7 +820,7 @@ class TransformersAgent:
         images: Sequence[Any],
         cache: bool,
     ) -> _Rows:
-        """Read rows of prompts with pictures; what follows is read like any other text."""
+        """Read rows of prompts with pictures; later tokens are read like any other text."""
         assert self._pictures is not None, "pictures were marked by it"
         base = _base(self.model)
         inputs = self._pictures.embed(base, ids_UL, images, mask_UL)
@@ -910,7 +910,7 @@ def _merge_pictures(
 
 
 def why_not_loaded(error: Exception) -> str:
-    """Return what is wrong with a model's files, whatever the fault: anybody may have written them.
+    """Return what is wrong with a model's files, which may be damaged in any way.
 
     Raises:
         Exception: the error itself, if it is not about the files.
@@ -984,7 +984,7 @@ def require_folder(model: str | None) -> None:
 
 @contextmanager
 def quiet_bars() -> Iterator[None]:
-    """Keep transformers' progress bars out of our display; reading a disk takes seconds."""
+    """Hide transformers' progress bars, which would disturb our display."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

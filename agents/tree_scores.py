@@ -108,7 +108,7 @@ class TreeBatch:
         gain = np.zeros(int(self._first_P[-1]))
         gain[self._child_E] = logprob_E
         score_O = np.bincount(self._end_I, gain[self._node_I], minlength=int(self._option_P[-1]))
-        # Of two replies with the same tokens, the second is never chosen.
+        # If two replies have the same tokens, the second is never chosen.
         given = np.zeros(len(score_O), dtype=np.bool_)
         given[self._end_I] = True
         return np.split(np.where(given, score_O, -np.inf), self._option_P[1:-1])

@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 class TurnCache:
-    """The last prompts of every copy, as far as the current weights have read them.
+    """Keys and values of every copy's last prompt, computed with the current weights.
 
     Args:
         limit: maximum number of columns to keep over all rows, padding included.
@@ -48,7 +48,7 @@ class TurnCache:
         self._next = 0
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         self._batches.clear()
         self._where.clear()
 
@@ -71,7 +71,7 @@ class TurnCache:
     def keep(
         self, prompts: list[tuple[int, ...]], copies: list[list[int]], cache: Any, mask: Any
     ) -> None:
-        """Remember what the model has just read.
+        """Store the keys and values of what the model has just read.
 
         Args:
             prompts: token ids of each row.

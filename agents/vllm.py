@@ -51,18 +51,18 @@ class VLLMAgent:
         max_new_tokens: maximum number of tokens of a reply; 1 means that a reply is one token, and
             complete.
         seed: seed of the sampling.
-        stop_ids: further token ids that end a reply, beside the end-of-text tokens of the
+        stop_ids: further token ids that end a reply, besides the end-of-text tokens of the
             tokenizer, of the generation settings and of the chat template.
         stop: strings that end a reply, e.g. ``["</action>"]``; the token that completes one is the
             last. An engine in this process needs a ``tokenizer`` for them.
         actions: ``"free"``: any text. ``"listed"``: one of the prompt's ``choices``, token by token
-            among the tokens by which one of them goes on, for each of which the engine is asked
-            where there is a choice; any text where it has none.
-        form: name of the prompt form that it is asked in where nobody names another; None: one
-            that explains the task, see :func:`creditrl.agents.evaluate`.
-        recent_images: most pictures of such a prompt, see
+            among the tokens that continue one of them (one request per token that is not forced);
+            any text if the prompt has none.
+        form: name of its default prompt form; None: one that explains the task, see
+            :func:`creditrl.agents.evaluate`.
+        recent_images: maximum number of pictures in such a prompt, see
             :class:`~creditrl.agents.prompts.TagsForm`.
-        name: stamped into results; None takes the engine's name.
+        name: name recorded in results; None takes the engine's name.
         chat_format: how conversations become text; None derives it from the tokenizer.
         generation_config: the model's, for the tokens that end a reply.
         refresh: called by :meth:`weights_changed`; None: it resets the engine's cache.
@@ -171,13 +171,13 @@ class VLLMAgent:
         engine: dict[str, Any] | None = None,
         **options: Any,
     ) -> VLLMAgent:
-        """Ask a vLLM server.
+        """Return an agent over a vLLM server.
 
         Args:
             base_url: ``http://HOST:8000/v1``.
-            model: as the server names it; None: what it serves.
-            tokenizer: folder or name; None: the model's name is one. The config and the image
-                processor of a model that sees are read there too.
+            model: the server's name for it; None: the model that it serves.
+            tokenizer: folder or name; None: the model's name. The config and the image processor of
+                a vision-language model are read there too.
             engine: arguments of :class:`ServerEngine`, e.g. ``{"timeout": 60}``.
             options: arguments of :class:`VLLMAgent`.
 
@@ -257,7 +257,7 @@ class VLLMAgent:
         return self.engine.context - self._text.length(shown)
 
     def reply_queue(self) -> ReplyQueue | None:
-        """Return a queue whose prompts join those under way; None: the engine has none."""
+        """Return a queue that takes prompts while others are answered; None if there is none."""
         make: Callable[[SamplingRule], TokenQueue] | None
         make = getattr(self.engine, "token_queue", None)
         return None if make is None else _VLLMQueue(self, make(self._rule()))
@@ -285,7 +285,7 @@ class VLLMAgent:
                 ids,
                 min(self.max_new_tokens, context - len(ids)),
                 _seed(self._seed, source, self._turns[source]),
-                # Without a reader the text has no place for them.
+                # Without a reader, the text has no image tokens.
                 images=prompt.images if self._pictures is not None else (),
                 copy=prompt.copy,
             )
@@ -302,7 +302,7 @@ class VLLMAgent:
                 replies.append(Reply("", error=answer.error))
                 continue
             if one.options is not None:
-                # As listed: a tokenizer need not write every character.
+                # The listed text, because a tokenizer need not reproduce every character.
                 text = one.prompt.choices[one.options.ids.index(answer.token_ids)]
             replies.append(
                 Reply(
@@ -384,7 +384,7 @@ class _Asked:
             self._go_on(answer.token_ids, answer.logprobs, child)
 
     def _go_on(self, ids: tuple[int, ...], logprobs: tuple[float, ...], node: int) -> None:
-        """Add tokens to the answer, and those that must follow."""
+        """Add tokens to the answer, and the forced ones that follow them."""
         assert self._tree is not None, "of a list"
         forced, self._node = self._tree.forced(node)
         self.answer = TokenAnswer(
@@ -401,7 +401,7 @@ class _VLLMQueue:
         self._agent = agent
         self._tokens = tokens
         self._of: dict[int, _Asked] = {}
-        """Prompts by the identity of their current request, which the engine hands back."""
+        """Prompts by the identity of their current request, which the engine returns."""
         self._ready: list[_Asked] = []
 
     def ask(self, prompts: Sequence[Prompt]) -> None:
@@ -448,13 +448,13 @@ def _seed(*parts: int) -> int:
 
 
 def _reader_at(source: str, tokenizer: Any) -> PictureReader | None:
-    """Return what reads pictures for a model whose config lies there; None: it reads text."""
+    """Return the picture reader for the model config at ``source``; None for a text model."""
     from transformers import AutoConfig
 
     try:
         config: Any = AutoConfig.from_pretrained(source, trust_remote_code=False)
         processor = load_image_processor(source, config)
-    except (OSError, ValueError):  # a folder of a tokenizer alone
+    except (OSError, ValueError):  # a folder with only a tokenizer
         return None
     return None if processor is None else PictureReader(processor, config, tokenizer)
 

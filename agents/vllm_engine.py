@@ -52,7 +52,7 @@ _GIB = 2**30
 _STEP_TOKENS = 8192
 _ADAPTER = 1
 _READ_TOGETHER = 8
-"""On a CPU, prompts wait until there is one for every this many replies under way."""
+"""On a CPU, prompts wait until there is at least one per this many replies under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class TokenRequest:
     images: tuple[Any, ...] = field(default=(), compare=False)
     """The pictures that ``prompt_ids`` have tokens for, in their order, uint8 [H, W, 3]."""
     copy: int = field(default=-1, compare=False)
-    """The copy that asks: of several engines, always the same one reads its turns, for its
+    """The copy that asks. Of several engines, the same one always reads its turns, because of its
     cache."""
 
 
@@ -117,7 +117,7 @@ class TokenQueue(Protocol):
 
 
 class TokenEngine(Protocol):
-    """Something that samples tokens and can be given new weights."""
+    """Samples tokens, and can load new weights."""
 
     name: str
     """Name of the served model, for results."""
@@ -149,7 +149,7 @@ class TokenEngine(Protocol):
         ...
 
     def reset_cache(self) -> None:
-        """Forget what was computed with other weights."""
+        """Drop what was computed with other weights."""
         ...
 
     def sleep(self) -> None:
@@ -200,7 +200,7 @@ class LocalEngine:
         lora_rank: largest rank of adapters to load; 0: no adapters.
         tokenizer: needed for stop strings and pictures; the engine reads and writes token ids.
         image_processor: of a vision-language model; without it prompts are text.
-        images: most pictures of a prompt.
+        images: maximum number of pictures in a prompt.
         can_sleep: free a GPU's memory on :meth:`sleep`. A CPU has nothing to free.
         seed: seed of the engine's own generators; requests have separate seeds.
         name: for results; None: ``model``.
@@ -245,7 +245,7 @@ class LocalEngine:
         self._can_sleep = can_sleep and not self.on_cpu
         self._asleep = False
         self.finished: dict[str, Any] = {}
-        """vLLM's outputs that were not taken yet, by the request's name."""
+        """vLLM's outputs that were not fetched yet, by the request's name."""
         if self.on_cpu:
             _check_heads(model)
         self._folder = tempfile.mkdtemp(prefix="creditrl-vllm-")
@@ -280,7 +280,7 @@ class LocalEngine:
         if self._lora:
             options |= dict(enable_lora=True, max_lora_rank=_lora_rank(lora_rank), max_loras=1)
             if image_processor is not None:
-                # Without it, vLLM drops adapters of vision layers and says nothing.
+                # Without it, vLLM silently drops adapters of vision layers.
                 options["enable_tower_connector_lora"] = True
         if self.on_cpu:
             # A seeded prompt that is split over two steps crashes the engine on a CPU (whose
@@ -388,7 +388,7 @@ class LocalEngine:
         return output.outputs[0]
 
     def _asked(self, ids: tuple[int, ...], images: tuple[Any, ...]) -> dict[str, Any]:
-        """Return a prompt as vLLM takes it: of each picture one place, which it makes many."""
+        """Return a prompt in vLLM's format: one image token per picture, which vLLM expands."""
         if not images:
             return {"prompt_token_ids": list(ids)}
         if self._image_id < 0:
@@ -438,7 +438,7 @@ class LocalEngine:
         self.reset_cache()
 
     def reset_cache(self) -> None:
-        """Forget the prefixes and pictures that were computed with other weights."""
+        """Drop the prefixes and pictures that were computed with other weights."""
         self._llm.reset_prefix_cache()
         if self._image_id >= 0:
             self._llm.llm_engine.reset_encoder_cache()
@@ -457,7 +457,7 @@ class LocalEngine:
             self._asleep = False
 
     def close(self) -> None:
-        """End the engine and give its memory back."""
+        """End the engine and free its memory."""
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._llm is None:
             return
@@ -469,7 +469,7 @@ class LocalEngine:
 
 
 class _EngineQueue:
-    """Requests that join those which an engine in this process is answering."""
+    """Queue of an engine in this process; new requests join those already being answered."""
 
     def __init__(self, engine: LocalEngine, rule: SamplingRule) -> None:
         self._engine = engine
@@ -486,8 +486,8 @@ class _EngineQueue:
     def _admit(self) -> None:
         """Hand requests to the engine; on a CPU, several at a time.
 
-        There a step of vLLM reads prompts or decodes, not both (chunked prefill is off), so every
-        single prompt would hold up all replies for a step.
+        There, a step of vLLM either reads prompts or decodes (chunked prefill is off), so each
+        prompt by itself would delay all replies by a step.
         """
         few = len(self._held) * _READ_TOGETHER < len(self._under_way)
         if not self._held or (few and self._engine.on_cpu):
@@ -601,9 +601,9 @@ def _saved_dtype(model: str) -> str:
 
 
 def _shown(model: str, folder: str, options: dict[str, Any], images: int) -> int:
-    """Make the engine's options those of a model that sees; returns the image token.
+    """Set the engine's options for a vision-language model; returns the image token.
 
-    vLLM looks for the image processor's files beside the model's config.
+    vLLM reads the image processor's files from the folder of the model's config.
     """
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
@@ -620,7 +620,7 @@ def _shown(model: str, folder: str, options: dict[str, Any], images: int) -> int
         # fills them with noise, and loading weights later does not correct them.
         options["mm_device_do_normalize"] = False
     if not _cuda() and "skip_mm_profiling" in EngineArgs.__dataclass_fields__:
-        # A CPU's memory is not measured, and the largest picture would take long.
+        # On a CPU, memory is not profiled, and encoding the largest picture would take long.
         options["skip_mm_profiling"] = True
     if options["load_format"] == "dummy":
         if not config.architectures:  # a model that was never saved

@@ -1,13 +1,13 @@
 """A vLLM server as an engine: token ids over its OpenAI-compatible interface.
 
 Prompts with pictures go to its ``/inference/v1/generate``, which takes token ids and pictures, and
-says what it read. (Its ``/v1/chat/completions`` takes messages, and writes the prompt by the
-server's template.)
+returns the token ids that it read. (Its ``/v1/chat/completions`` takes messages, and builds the
+prompt with the server's template.)
 
 The server is started by its user, on this machine or another one, with ``--logprobs-mode
 processed_logprobs``. To train, it also needs ``--enable-lora --max-lora-rank 16`` and
 ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1`` in its environment; or, to train all weights,
-``VLLM_SERVER_DEV_MODE=1``. Both reach it through a folder that it sees. To be shown pictures, it
+``VLLM_SERVER_DEV_MODE=1``. Adapters and weights reach it through a shared folder. For pictures, it
 needs ``--enable-scale-out``, and for adapters of vision layers ``--enable-tower-connector-lora``.
 """
 
@@ -103,7 +103,7 @@ class ServerEngine:
         Raises:
             ConfigError: the server's log-probabilities are not those of the distribution that
                 tokens are drawn from; or prompts have pictures, and the engine is for text.
-            EngineError: it read a picture as other tokens than the policy does.
+            EngineError: the server and the policy read a picture as different tokens.
         """
         found: dict[int, TokenAnswer] = {}
         for path in (_COMPLETIONS, _GENERATE):
@@ -232,7 +232,7 @@ class ServerEngine:
             )
         return {
             "model": self._asked,
-            # Of each picture one place, which the server makes many.
+            # One image token per picture, which the server expands.
             "token_ids": one_place_each(ids, self.image_id, len(images)),
             "content_parts": [{"type": "image_url", "url": png_url(image)} for image in images],
             "sampling_params": sampling,
@@ -257,12 +257,12 @@ class ServerEngine:
         return TokenAnswer(ids, logprobs)
 
     def _told(self, answer: ChatAnswer) -> str:
-        """Return why there is no answer, and what a server needs that refuses pictures."""
+        """Return why there is no answer; after a refusal, also what a server needs for pictures."""
         advice = f" {_NO_GENERATE.format(url=self.base_url)}" if answer.refused else ""
         return f"{answer.error}{advice}"
 
     def _check_read(self, ids: tuple[int, ...], images: tuple[Any, ...], read: Any) -> None:
-        """Raise where the server makes other tokens of a picture than the policy does."""
+        """Raise if the server and the policy read a picture as different tokens."""
         if not isinstance(read, list) or tuple(read) != ids:
             sizes = ", ".join(f"{image.shape[0]} x {image.shape[1]}" for image in images)
             length = len(read) if isinstance(read, list) else 0
@@ -279,7 +279,7 @@ class ServerEngine:
             "max_tokens": max_tokens,
             "seed": seed,
             "return_token_ids": True,
-            # Else the server uses the model's saved generation settings.
+            # Otherwise the server uses the model's saved generation settings.
             "top_p": 1.0,
             "top_k": 0,
             "min_p": 0.0,

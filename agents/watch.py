@@ -10,7 +10,7 @@ from creditrl.types import Prompt, Reply, Turn
 __all__ = ["Lookout", "Watch"]
 
 _ENOUGH = 32
-"""Turns after which it cannot be chance that no reply was in form, or none was executed."""
+"""Turns after which it is no coincidence that no reply had a valid format, or none was executed."""
 _LONGEST_QUOTE = 200
 
 
@@ -18,19 +18,19 @@ class Watch:
     """Notified by :func:`creditrl.agents.evaluate`; override the methods that you need."""
 
     def asked(self, prompt: Prompt) -> None:
-        """Take the first question to a language model, before it is asked."""
+        """Handle the first question to a language model, before it is asked."""
 
     def answered(self, reply: Reply) -> None:
-        """Take the reply to it."""
+        """Handle the reply to it."""
 
     def spent(self, spent: Spent, errors: int) -> None:
-        """Take the spending so far, with questions under way, and how many questions failed.
+        """Handle the spending so far, with questions under way, and the number of failed questions.
 
         May be called from another thread.
         """
 
     def notice(self, text: str) -> None:
-        """Take a line that the user should read; a warning unless overridden.
+        """Handle a line for the user; a warning unless overridden.
 
         May be called from another thread.
         """
@@ -38,7 +38,7 @@ class Watch:
 
 
 class Lookout:
-    """Detects that no reply is in form, or none is executed, within the first turns."""
+    """Detects that no reply has a valid format, or none is executed, within the first turns."""
 
     def __init__(self, watch: Watch, form: str) -> None:
         self._watch = watch

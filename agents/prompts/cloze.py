@@ -52,7 +52,7 @@ def cloze(
             messages.append(Message("assistant", BLANK if place == lost else reply))
         return messages
 
-    # One more turn would have begun with it.
+    # The final observation counts as one more turn.
     reached = final and (reach is None or lost + reach >= len(turns))
     end = [words.trim(final)] if reached else []
     if bare:

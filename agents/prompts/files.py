@@ -26,7 +26,7 @@ _ACTION = re.compile(r"Action:\s?(.*)", re.DOTALL)
 
 
 class FilesForm(PromptForm):
-    """Instruction and examples from files, then observations against thoughts and actions.
+    """Instruction and examples from files, then alternating observations and replies.
 
     Pass it as an object, ``History(env, form=FilesForm("virtualhome_inst.txt", ...))``: forms that
     need files have no name in the table of forms.
@@ -58,7 +58,7 @@ class FilesForm(PromptForm):
             self._opening += [m for example in _examples(examples)[:shots] for m in example]
 
     def messages(self, ask: Ask) -> tuple[Message, ...]:
-        """Return the whole opening at turn 0, later only the new observation."""
+        """Return all opening messages at turn 0, later only the new observation."""
         seen = words_for(ask).trim(ask.observation)
         if ask.turn > 0:
             return (Message("user", f"Observation: {seen}"),)

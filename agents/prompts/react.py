@@ -19,7 +19,7 @@ _WHOLE = re.compile(r"\s*Thought:(?P<thought>.*?)\n[ \t]*Action:(?P<action>[^\n]
 
 
 class ReActForm(PromptForm):
-    """Instructions, an example and the task, then observations against thoughts and actions.
+    """Instructions, an example and the task, then alternating observations and replies.
 
     Args:
         one_shot: show the environment's worked example, if it has one.
@@ -35,7 +35,7 @@ class ReActForm(PromptForm):
         self.list_actions = list_actions
 
     def messages(self, ask: Ask) -> tuple[Message, ...]:
-        """Return the whole opening at turn 0, later only the new observation."""
+        """Return all opening messages at turn 0, later only the new observation."""
         words = words_for(ask)
         seen = words.trim(ask.observation)
         listed = self._listed(ask, words)
@@ -121,6 +121,6 @@ def _example(example: Example, words: EnvWords) -> list[Message]:
     said = [Message("user", f"Here is an example.\n{task}")]
     for i, turn in enumerate(example.turns):
         said.append(Message("assistant", _two_lines(turn.thought, turn.action)))
-        if i + 1 < len(example.turns):  # the last answer ends the episode, unread
+        if i + 1 < len(example.turns):  # the last observation ends the episode and is not shown
             said.append(Message("user", f"Observation: {words.trim(turn.observation)}"))
     return said

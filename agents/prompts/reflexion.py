@@ -2,7 +2,7 @@
 
 Source: Shinn et al. 2023, "Reflexion: Language Agents with Verbal Reinforcement Learning". The
 actor has the ReAct conversation; after a failed trial the model is shown the trial and writes what
-went wrong and a new plan; the next trial's prompt holds these texts, at most the last three. The
+went wrong and a new plan; the next trial's prompt contains these texts, at most the last three. The
 sentences are ours. Difference: only the environment's success signal decides what is a failure (for
 household tasks the paper also counts loops).
 """

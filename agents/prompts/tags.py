@@ -26,9 +26,9 @@ class TagsForm(PromptForm):
         history_length: earlier turns that are shown (2 in the papers).
         observation: ``"text"``, ``"image"`` (a placeholder takes the observation's place) or
             ``"both"``.
-        lower: lower-case the action, as verl-agent does; False where capitals matter (speech).
-        recent_images: pictures of a prompt, where it shows any: this turn's, and those of the turns
-            before it, in their places in the window, which is at least so long
+        lower: lower-case the action, as verl-agent does; False if capitals matter (speech).
+        recent_images: maximum number of pictures in a prompt that shows any: this turn's, and those
+            of the turns before it, at their places in the window, which is at least as long
             (``only_n_most_recent_images`` in Anthropic's demo of computer use; verl-agent: 1).
     """
 
@@ -84,7 +84,7 @@ class TagsForm(PromptForm):
 
         Args:
             observation: see :class:`TagsForm`.
-            recent_images: see :class:`TagsForm`; None: as here.
+            recent_images: see :class:`TagsForm`; None: unchanged.
         """
         shown = self.recent_images if recent_images is None else recent_images
         return type(self)(self.history_length, observation, self.lower, shown)

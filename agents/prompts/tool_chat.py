@@ -1,8 +1,8 @@
-"""A growing conversation of function calls and what they return, in the model's own format.
+"""A growing conversation of function calls and their results, in the model's own format.
 
-The function is offered by the model's chat template, which also writes what a call returns: as a
-turn of the user between ``<tool_response>`` tags (Qwen), of ``ipython`` (Llama 3), behind
-``[TOOL_RESULTS]`` (Mistral), or as a message of the user (Gemma, which knows no functions).
+The function is offered through the model's chat template, which also formats the results of calls:
+as a user turn between ``<tool_response>`` tags (Qwen), a turn of ``ipython`` (Llama 3), after
+``[TOOL_RESULTS]`` (Mistral), or as a user message (Gemma, whose template has no functions).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["ToolChatForm"]
 
 
 class ToolChatForm(PromptForm):
-    """The task, then calls of ``act(action)`` against what each returns.
+    """The task, then alternating calls of ``act(action)`` and their results.
 
     Args:
-        list_actions: name the admissible actions in every turn.
+        list_actions: list the admissible actions in every turn.
     """
 
     name: ClassVar[str] = "tool_chat"
@@ -35,7 +35,7 @@ class ToolChatForm(PromptForm):
         self.list_actions = list_actions
 
     def messages(self, ask: Ask) -> tuple[Message, ...]:
-        """Return the task at turn 0, later what the last call returned."""
+        """Return the task at turn 0, later the result of the last call."""
         words = words_for(ask)
         seen = words.trim(ask.observation)
         shown = [a for a in ask.admissible_actions if a not in words.hidden_actions]
@@ -61,6 +61,6 @@ class ToolChatForm(PromptForm):
         return parse_tool(reply)
 
     def reply(self, action: str, thought: str = "") -> str:
-        """Return a call in the JSON that models are asked for whose template has no functions."""
+        """Return a call in the JSON requested from models whose template has no functions."""
         call = {"name": "act", "parameters": {"action": action}}
         return f"{thought or f'The next step is: {action}.'}\n{json.dumps(call)}"
