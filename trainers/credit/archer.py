@@ -1,9 +1,9 @@
 """ArCHer's arithmetic: targets of utterance-level critics, their target networks, the advantage.
 
 Source: Zhou et al. 2024, "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL",
-arXiv 2402.19446, section 3 (the objectives of Q, V and the policy). A turn is an action, everything
-observed before it the state. Critics are twins: C of them (2), each fitted to targets of its own
-slow copy.
+arXiv 2402.19446, section 3 (the objectives of Q, V and the policy). A turn is an action; the state
+is everything observed before it. There are C (two) twin critics, each fitted to targets of its own
+target network.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def q_targets(
 
     Args:
         reward_N: reward of each turn.
-        next_value_NC: the slow copies' values of the next state; unused after the last turn.
+        next_value_NC: the target networks' values of the next state; unused after the last turn.
         done_N: whether the turn ended its episode, also at the turn limit.
         gamma: discount per turn, in [0, 1].
         return_N: discounted return from the turn on; read if ``returns`` is above 0.
@@ -71,11 +71,11 @@ def q_targets(
 
 
 def lowest(value_NC: ArrayLike) -> FloatArray:
-    """Return the minimum over the twins, [N]: both overestimate less often than one."""
+    """Return the minimum over the twins, [N], which overestimates less often than one critic."""
     least_N: FloatArray = np.asarray(value_NC, dtype=np.float32).min(axis=1)
     return least_N
 
 
 def polyak(slow: Weights, live: Weights, tau: float) -> Weights:
-    """Return ``(1 - tau) slow + tau live``, of arrays or tensors; tau 1 is the live one itself."""
+    """Return ``(1 - tau) slow + tau live`` of arrays or tensors; ``live`` itself if tau is 1."""
     return (1.0 - tau) * slow + tau * live

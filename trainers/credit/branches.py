@@ -1,9 +1,10 @@
-"""Credit in trees: some episodes of a group branched off others before one of their turns.
+"""Credit in trees: some episodes of a group branched off another episode of it.
 
-An episode that branched off another one is recorded as a whole, so what both share is in the table
-twice. Two columns record what is shared: ``parent_N``, the number of the episode that it left, -1
-for one that was played from the start, and ``left_N``, the turn before which it left. A parent
-precedes its children. Without these columns every episode was played from the start.
+A branch is recorded as a whole episode, so the turns that it shares with its parent are in the
+table twice. Two columns record what is shared: ``parent_N``, the number of the episode that it
+branched off (-1: none, it was played from the start), and ``left_N``, the turn before which it
+branched off. A parent precedes its branches. Without these columns every episode was played from
+the start.
 """
 
 from __future__ import annotations
@@ -23,19 +24,21 @@ __all__ = ["Forest", "tree_advantage"]
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Episodes that branched off others, and the turn before which they did."""
+    """The episode that each episode branched off, and the turn before which it did."""
 
     parent_B: IntArray
-    """Number of the episode that each of B episodes left; -1: it was played from the start."""
+    """Number of the episode that each of B episodes branched off; -1: none, it was played from the
+    start."""
     left_B: IntArray
-    """The first turn of its own."""
+    """First turn that the episode does not share with its parent."""
 
     @classmethod
     def of(cls, turns: TurnTable) -> Forest:
-        """Return the trees of a table, each with a single episode unless columns say otherwise.
+        """Return the trees of a table; without the two columns, every episode is its own tree.
 
         Raises:
-            CreditInputError: an episode precedes the one that it left, or left it after its end.
+            CreditInputError: a branch precedes its parent, or branches off at a turn that not both
+                have.
         """
         first_B, _ = first_turns(turns.episode_N)
         parent_N = turns.scores.get("parent_N", np.full(len(turns), -1))
@@ -63,11 +66,11 @@ class Forest:
         return root_B
 
     def children(self) -> dict[tuple[int, int], list[int]]:
-        """Return the episodes that left each (episode, turn), of the first episode to reach it."""
+        """Return the branches at each (episode, turn), under the episode that reached it first."""
         found: dict[tuple[int, int], list[int]] = {}
         for b in np.flatnonzero(self.parent_B >= 0).tolist():
             turn, left = int(self.left_B[b]), int(self.parent_B[b])
-            # The state before a branch's first own turn is its parent's.
+            # The state before a branch's first own turn belongs to its parent.
             while turn <= self.left_B[left] and self.parent_B[left] >= 0:
                 left = int(self.parent_B[left])
             found.setdefault((left, turn), []).append(b)
@@ -75,35 +78,35 @@ class Forest:
 
 
 def tree_advantage(turns: TurnTable, shrink: float = 1.0) -> tuple[FloatArray, FloatArray]:
-    """Return advantages over the ways out of states, and the weight of each turn.
+    """Return each turn's advantage over the alternatives at its state, and its weight.
 
-    The value of a turn, ``T``, is the mean outcome of what followed it: of its episode's return if
-    nothing branched off later, else the mean over the ways out of the next branched state, with
-    equal weights. A way's baseline is a mean over the *other* ways out of its state, shrunk towards
-    the baseline ``b'`` that led to the state::
+    At a branching state, the episode and its branches each continue with a turn of their own. The
+    value of a turn, ``T``, is its episode's return if nothing branches off later, else the mean of
+    ``T`` over the continuations of the next branching state. Its baseline is the mean over its
+    *alternatives*, shrunk towards the baseline ``b'`` of the turn before::
 
-        b = (sum of the other ways' T + shrink * b') / (their number + shrink),    A = T - b
+        b = (sum of the alternatives' T + shrink * b') / (their number + shrink),    A = T - b
 
-    Other ways out of a turn's state are branches off it, and the group's other episodes that were
-    played from the start and left the same state at the same turn, as all do at the first (where
-    there is no ``b'``); an episode with branches there is one way, with their mean. If there is no
-    other way, the baseline that led there is used.
+    The alternatives are the other continuations of the turn's state, and the group's other episodes
+    that were played from the start and were in the same state at the same turn, as all are at the
+    first turn (which has no ``b'``). Such an episode counts once, with the mean over its
+    continuations. Without alternatives ``b`` is ``b'``.
 
     ``E[A | s, a] = Q(s, a) - c(s)`` with a ``c`` that does not depend on the action at ``s``, as
     long as branching before a turn depends neither on that turn's outcome nor on how many others
-    branch. Weights give all ways out of a state together the weight of one, so turns count as often
-    as the policy reaches them. The two keep the policy gradient unbiased.
+    branch. The weights of all continuations of a state sum to that of a state without branches, so
+    turns count as often as the policy reaches them. The two keep the policy gradient unbiased.
 
     Args:
         turns: flat table of N turns; reads ``return_N``, ``episode_N``, ``turn_N``, ``group_N``,
             ``parent_N`` and ``left_N`` (see the module) and ``state_N``, without which states are
             equal only at the first turn.
-        shrink: weight of ``b'`` in ways, at least 0.
+        shrink: weight of ``b'``, as a number of alternatives; at least 0.
 
     Returns:
         ``advantage_N`` and ``weight_N``, float32. A turn that several episodes share has the same
-        advantage in all of them, and its weight is the sum over them. If nothing can be compared,
-        the advantage is 0.
+        advantage in all of them, and its weight is the sum over them. Without any alternative so
+        far the advantage is 0.
 
     Raises:
         CreditInputError: see :meth:`Forest.of`.
@@ -119,7 +122,7 @@ def tree_advantage(turns: TurnTable, shrink: float = 1.0) -> tuple[FloatArray, F
     for b in np.flatnonzero(forest.parent_B < 0).tolist():
         for turn, value in enumerate(place[b]):
             peers.setdefault(key(int(first_B[b]) + turn), {})[b] = value
-    # The baseline that led to each episode's first own turn, and the weight of its turns.
+    # The baseline of each episode's latest turn (None: nothing to compare so far), and its weight.
     base: dict[int, float | None] = dict.fromkeys(range(len(return_B)))
     weight_B = np.ones(len(return_B))
     advantage_N = np.zeros(len(turns))
@@ -165,7 +168,7 @@ def _values(
     return_B: NDArray[np.float64],
     length_B: IntArray,
 ) -> tuple[list[list[float]], list[list[float]]]:
-    """Return T of each episode's own turns, and the mean over the ways out of their states."""
+    """Return T of each episode's own turns, and the means over the continuations there."""
     way: list[list[float]] = [[] for _ in return_B]
     place: list[list[float]] = [[] for _ in return_B]
     for b in reversed(range(len(return_B))):
@@ -181,7 +184,7 @@ def _values(
 
 
 def _drawn(others: list[float], led: float | None, shrink: float) -> float | None:
-    """Return the mean of other ways, shrunk towards the baseline that led to the state."""
+    """Return the mean of the alternatives, shrunk towards ``led``, the baseline before."""
     if not others:
         return led
     if led is None:

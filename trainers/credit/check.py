@@ -1,4 +1,4 @@
-"""Checks of every credit function's columns: equal length, order, finite numbers."""
+"""Checks of a credit function's columns: equal lengths, order, finite numbers."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def gae_tokens(
     after = _value_after(cfg, episode, truncated_N, bootstrap_value_B, episode_ids)[turn]
     step = np.ones(len(turn), dtype=np.bool_)
     if cfg.decay == "turn":
-        # The episode's last token steps to the next turn's value, if there is one to bootstrap.
+        # After an episode's last token there is a turn's step too, to the bootstrap value.
         step[:-1] = turn[1:] != turn[:-1]
     return _gae(reward, value, episode_M, step, after, cfg)
 
@@ -255,7 +255,7 @@ def _gae(
     target = (advantage + value).astype(np.float32)
     if cfg.min_explained is not None:
         returns = reverse_scan(reward, discount, episode)
-        # In float32, as the metric that reports it.
+        # In float32, like the reported metric.
         if explained_variance(value, returns.astype(np.float32)) < cfg.min_explained:
             advantage = returns
     return (whiten(advantage) if cfg.whiten else advantage.astype(np.float32)), target

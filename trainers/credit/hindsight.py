@@ -1,4 +1,4 @@
-"""Hindsight importance: how much more likely an action is once the outcome is known.
+"""Hindsight importance: how much likelier an action is once the outcome is known.
 
 Source: HISR, arXiv 2603.18683, eq. 5 to 8. The norm of eq. 7 is L1: it reproduces the paper's
 printed cases within 0.0011, L2 misses them by 0.26 or more.
@@ -26,7 +26,7 @@ def turn_importance(
 
     Args:
         hindsight_M: log-probability of each reply token given everything else and the outcome.
-        logprob_M: the same under the policy that sampled.
+        logprob_M: its log-probability under the policy that sampled it.
         turn_M: turn of each token.
         num_turns: N; turns without tokens have importance 1.
         beta: 0.3 in the paper.

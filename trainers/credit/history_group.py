@@ -50,7 +50,7 @@ def same_history(state_N: IntArray, episode_N: IntArray, length: int) -> IntArra
     """Number the distinct last ``length`` states of N turns; equal numbers mean equal histories.
 
     Args:
-        state_N: state that each turn left.
+        state_N: state before each turn.
         episode_N: episode of each turn, non-decreasing.
         length: number of states, including the turn's own; at least 1.
 

@@ -22,7 +22,7 @@ RewardForm = Literal["logit", "log", "gail"]
 
 
 def discriminator_reward(logit_N: ArrayLike, form: RewardForm = "logit") -> FloatArray:
-    """Return the reward of turns that are the expert's with probability ``D = sigmoid(logit)``.
+    """Return a turn's reward from ``D = sigmoid(logit)``, the probability that it is the expert's.
 
     Args:
         logit_N: the discriminator's output for each turn.

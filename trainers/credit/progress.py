@@ -44,9 +44,9 @@ def attributed_reward(
         grounded_N: whether its action was executed.
         alpha: weight of the contribution.
         beta: weight of the grounding.
-        grounding: "bonus": g is 1 or 0, the paper's. Without a discount it pays 20 for a failure of
-            40 turns and 4 for a success of 6. "penalty": g is 0 or -1, so that continuing earns
-            nothing.
+        grounding: "bonus": g is 1 or 0, as in the paper. By default, without a discount, an
+            episode then earns 20 for a failure of 40 turns, but 4 for a success of 6 turns.
+            "penalty": g is 0 or -1, so that continuing earns nothing.
     """
     progress = finite("progress_N", progress_N)
     grounded = np.asarray(grounded_N, dtype=np.float64) - (grounding == "penalty")
@@ -164,7 +164,7 @@ def visit_values(
 
     Args:
         outcome_N: R in [0, 1] of the turn's episode.
-        state_N: state that the turn left; the caller makes states of different tasks distinct.
+        state_N: state before the turn; the caller makes states of different tasks distinct.
         action_N: number of its action.
         steps_N: k, the turns that remained (released code: turns from the start).
         gamma: discount (0.95).

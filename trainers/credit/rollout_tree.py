@@ -1,4 +1,4 @@
-"""Rollout-tree credit: what an action gained in a state, over all visits of a group's episodes.
+"""Rollout-tree credit: an action's advantage in a state, over all visits by a group's episodes.
 
 Source: RTMC, "Step-Level Credit Assignment via Rollout Trees", arXiv 2604.11037: the episodes of a
 group that meet in a state are branches of one tree; Q is the mean return of a state and action, V

@@ -1,4 +1,4 @@
-"""Between episodes, turns and reply tokens: repeat a credit downwards, sum scores upwards.
+"""From episodes to turns to reply tokens: repeat credit downwards, sum scores upwards.
 
 A batch has B episodes, N turns, M reply tokens. ``turn_M`` holds the turn of each token and
 ``episode_N`` the episode of each turn, so boundaries never have to be guessed from rewards that

@@ -1,4 +1,4 @@
-"""State scores of 3SPO: what is left to learn in a state, from outcomes of trajectories through it.
+"""3SPO's state scores: what is left to learn in a state, from the outcomes of its trajectories.
 
 Source: 3SPO, arXiv 2606.09961: the score of a state, the number of rollouts there, and the reward
 of a turn between two states. A state with a score near 1 gets many rollouts; at 0 a branch is cut.
@@ -95,7 +95,7 @@ def novelty_weight(visits: int, cfg: StateScoreConfig) -> float:
     """Return w, the weight of novelty in the reward of a turn: ``1/2 exp(-0.1 N(s))``, in [0, 1/2].
 
     Args:
-        visits: N(s), completed trajectories through the state that the turn left.
+        visits: N(s), completed trajectories through the state before the turn.
         cfg: its decay, and the ablations: a constant, or 0 without novelty.
     """
     if cfg.fixed_weight is not None:
@@ -168,7 +168,7 @@ class StateTable:
 
         Args:
             state: its key.
-            depth: turns before it, from 0.
+            depth: number of turns before it.
             cfg: see :func:`state_score`.
         """
         visits, successes = self._counts.get(state, (0, 0.0))
@@ -198,10 +198,10 @@ class StateTable:
         """Return :func:`turn_reward` of a turn, by current counts.
 
         Args:
-            state: key of the state that it left.
-            after: key of the state that it led to; None: the episode ended.
-            moved: whether these differ.
-            depth: turns before it, from 0.
+            state: key of the state before the turn.
+            after: key of the state after it; None: the episode ended.
+            moved: whether the two differ.
+            depth: number of turns before it.
             gained: R_success, read if the episode ended.
             cfg: see :class:`StateScoreConfig`.
         """
@@ -256,8 +256,8 @@ def episode_rewards(
     """Return :func:`turn_reward` of each turn of a finished episode, by current counts.
 
     Args:
-        states: of T turns, the state that each left, and the one in which the episode ended.
-        keys: T keys of the table, of the states that were left.
+        states: the states before each of T turns, and the one in which the episode ended.
+        keys: T keys into the table, of the states before the turns.
         gained: R_success of the last turn.
         table: only read.
         cfg: see :class:`StateScoreConfig`.

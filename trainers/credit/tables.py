@@ -1,6 +1,6 @@
 """Turn and token tables from a researcher's own arrays, instead of an environment's episodes.
 
-Those of finished episodes: :func:`creditrl.trainers.batch.turn_table`.
+For finished episodes use :func:`creditrl.trainers.batch.turn_table`.
 
 Example:
     Two episodes of one task, of two turns and one; the second turn solved it.
@@ -53,11 +53,12 @@ def turn_table(
     lists what it reads. Labels (episodes, groups, tasks, states) are integers or strings.
 
     Args:
-        reward: of each turn.
-        episode: of each turn; the turns of an episode are adjacent, in order. Episodes are numbered
-            in order of appearance, and errors name them as here.
-        group: of each turn's episode; a group's episodes are compared. None: all are one group.
-        task: of each turn's episode; None: every group has a different task.
+        reward: reward of each turn.
+        episode: episode of each turn; the turns of an episode are adjacent, in order. Episodes are
+            numbered in order of appearance, and errors use the labels given here.
+        group: group of each turn's episode; a group's episodes are compared. None: all are one
+            group.
+        task: task of each turn's episode; None: every group has a different task.
         state: label of the state before each turn, equal for equal states; None: there is none.
         grounded: whether each action could be executed; None: all could.
         success: whether the turn's episode succeeded; None: none did.
@@ -173,7 +174,7 @@ def token_table(
 
 
 def _array(name: str, values: ArrayLike, rows: int | None, dtype: Any = None) -> NDArray[Any]:
-    """Return a flat array of ``rows`` values; None: any number."""
+    """Return a flat array of ``rows`` values (None: of any number)."""
     try:
         column = np.asarray(values, dtype=dtype)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""Advantages between states whose values were measured by continuations.
+"""Advantages between states whose values were estimated by continuations.
 
 Source: Kazemnejad et al. 2024 ("VinePPO", arXiv 2410.01679), section 4: ``A_t = r_t + gamma
 V(s_{t+1}) - V(s_t)``, with ``V`` the mean return of K continuations from the state.

@@ -32,7 +32,7 @@ def whiten(
         value_N: values; those outside the mask can be anything, NaN included.
         mask_N: True where a row counts; None: everywhere.
         weight_N: how often a row counts in mean and variance (e.g. the turns of a trajectory, or
-            the tokens of a turn); a row with 0 is whitened by the others' numbers. None: once.
+            the tokens of a turn); a row with 0 is whitened with the others' statistics. None: once.
         centre: False keeps the mean and only divides.
 
     Returns:
