@@ -1,12 +1,12 @@
-"""AgentPRM: PPO on the promise and progress that a process reward model sees in each turn.
+"""AgentPRM: PPO on each turn's promise and progress, estimated by a process reward model.
 
 Source: Xi et al. 2025, "AgentPRM: Process Reward Models for LLM Agents via Step-Wise Promise and
 Progress", arXiv 2511.08325, which fits the model by temporal differences and GAE, ranks candidates
 by it, and also trains a policy with it. (``prm4a`` is another paper's AgentPRM.)
 Our reading, because we could not check how the paper trains a policy: the model learns from every
 update's episodes; ``A = progress + w promise``, whitened over turns. Progress is GAE with promises
-as values (lambda 0: the reward plus the discounted promise, minus the previous turn's promise), the
-other addend is the promise minus the batch's mean. Every number is inferred.
+as values (for lambda 0: the reward plus the discounted promise, minus the previous turn's promise);
+the other term is the promise minus the batch's mean. Every number is inferred.
 """
 
 from __future__ import annotations

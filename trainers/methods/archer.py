@@ -1,9 +1,9 @@
-"""ArCHer: twin critics of whole turns, learned off-policy, and REINFORCE on their advantage.
+"""ArCHer: twin critics of whole turns, trained off-policy, and REINFORCE on their advantage.
 
 Source: Zhou et al. 2024, "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL",
 arXiv 2402.19446. ``A = min Q(s, a) - min V(s)`` on every token of the turn, without a ratio.
 Differences: the policy learns from this update's turns, whose replies it has just sampled in states
-that it reached itself; the paper samples replies in states drawn from the replay memory. The
+that it reached itself; the paper samples replies in states drawn from the replay buffer. The
 paper's optional per-token baseline is left out. Options of ours, off by default: targets that
 include returns (``critics.returns``), whitened advantages, and returns if the critics explain too
 little.
@@ -39,7 +39,7 @@ class ArCHerConfig(Checked):
     warmup: Natural = 20
     """Updates in which the critics learn and the policy stays fixed."""
     critics: UtteranceCriticsConfig = UtteranceCriticsConfig()
-    """The critics: twins, target networks that follow by 0.1, a memory of 10,000 turns."""
+    """The critics: twins, target networks with tau 0.1, a replay buffer of 10,000 turns."""
     whiten: bool = False
     """Whiten the advantages over the turns of an update, so that neither the step nor the weight of
     an entropy bonus depends on the scale of rewards; the paper does not whiten."""
@@ -74,7 +74,7 @@ class ArCHer(Method[ArCHerConfig]):
     }
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
-        """Return how much better each turn's reply is than the policy's mean."""
+        """Return the critics' advantage of each turn, or the centred return if they are ignored."""
         hint = "ArCHer.build_models adds it"
         q_N, v_N = turns.require("q_N", hint=hint), turns.require("v_N", hint=hint)
         cfg = self.config

@@ -116,15 +116,15 @@ class Method(Generic[ConfigT]):
     expert_actions: ClassVar[bool] = False
     """Whether turns must record the environment expert's action."""
     plays_on: ClassVar[bool] = False
-    """Whether its collector plays on from restored states, which the credit uses; episodes of
-    another collector get the credit of a group without such continuations."""
+    """Whether its collector plays on from restored states, and the credit uses those continuations;
+    episodes of another collector are credited as a group without continuations."""
     segments: ClassVar[bool] = False
     """Whether turns must record which sub-goal they served."""
     own_rewards: ClassVar[bool] = False
     """Whether the method itself sets the rewards of turns; a recipe's reward settings do not
     apply."""
     space: ClassVar[Space] = COMMON
-    """What is tuned when it is compared with others: optimizer settings, and two or three of the
+    """Search space when it is compared with others: optimizer settings, and two or three of the
     method's own numbers."""
 
     def __init__(self, config: ConfigT) -> None:
@@ -292,7 +292,7 @@ def register_method(
     def add(method: type[Method[Any]]) -> type[Method[Any]]:
         known = _METHODS.get(name)
         if known is not None and known.method.__qualname__ != method.__qualname__:
-            # A plugin is imported before our own methods, so the second one can be ours.
+            # A plugin is imported before our methods, so the second one registered can be ours.
             ours, other = __package__ or "", method
             if method.__module__.startswith(ours):
                 known, other = replace(known, method=method), known.method
@@ -320,7 +320,7 @@ def _load_own() -> None:
 
 
 def list_methods() -> list[MethodInfo]:
-    """Return every registered method, by name."""
+    """Return every registered method, sorted by name."""
     _load_own()
     return [_METHODS[name] for name in sorted(_METHODS)]
 
@@ -357,7 +357,7 @@ def credit_of_parts(
     """Return the credit whose advantage is the sum of named parts and the grounding penalty.
 
     Args:
-        method: name to stamp.
+        method: name to record in the credit.
         turns: flat table of N turns.
         invalid_penalty: see :func:`creditrl.trainers.credit.penalty.ungrounded_penalty`. It affects
             only that turn, whereas a reward would spread to others.

@@ -1,22 +1,22 @@
 """Branch: groups whose episodes branch where the outcome is uncertain; all branches are trained on.
 
-A method of this project. Besides its episodes, a group has branches: they leave an episode before a
-turn where success is uncertain and little is left to play
+A method of this project. Besides episodes that are played from the start, a group has branches:
+they branch off an episode before a turn where success is uncertain and little is left to play
 (:class:`~creditrl.trainers.collect.branching.WhereOpen`), and are played to the end.
 
-Estimator. With ``T`` the mean outcome of all that followed a turn, branches included, ``b`` the
-mean over the other ways out of the same state, including members that reached it at the same turn,
-shrunk towards the baseline of the way that led there, and ``w`` the turn's share of the ways out of
-every state before it::
+Estimator. ``T`` is the mean return after a turn, branches included. ``b`` is the mean of ``T`` over
+the turn's alternatives (other branches at the same state, and members that reached it at the same
+turn), shrunk towards the baseline of the turn before. ``w`` is the product of 1 / (number of
+branches) over the branching states up to the turn::
 
     g = sum over turns of w * grad log pi(a | s) * (T - b)
 
-It is unbiased for the gradient of the expected undiscounted return, times the episodes of a group:
-which turns are branched at depends on earlier updates and on other members' outcomes, ``T`` is then
-a mean of continuations from ``(s, a)``, ``b`` one of continuations that ``a`` had no part in, and
-``w`` gives all ways out of a state together the weight with which the policy reaches it. (One bias
-is left, as in every mean over tokens: the division by the batch's number of turns.) See
-:func:`creditrl.trainers.credit.branches.tree_advantage`.
+It is an unbiased estimate of the gradient of the expected undiscounted return, times the number of
+episodes of a group that are played from the start: where to branch depends only on earlier updates
+and on other members' outcomes, ``T`` is then a mean over continuations from ``(s, a)``, ``b`` one
+over continuations in which ``a`` had no part, and ``w`` weights a state as often as the policy
+reaches it. (One bias is left, as in every mean over tokens: the division by the batch's number of
+turns.) See :func:`creditrl.trainers.credit.branches.tree_advantage`.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class BranchConfig(Checked):
     members: Count | None = None
     """Episodes of a group that are played from the start; None: ``rollout.group_size``."""
     turns: NonNegative = 0.5
-    """Turns of branches per turn of these, on average."""
+    """Average number of turns played in branches per turn of those episodes."""
     ways: Count = 1
     """Branches out of a state at which episodes branch."""
     anchor: StateSource | None = "state"
     """What identifies a state within a group at one turn; None: only first states are equal."""
     shrink: NonNegative = 1.0
-    """Weight of the baseline of the way that led to a state, in ways out of that state."""
+    """Weight of the previous turn's baseline in a turn's baseline, as a number of alternatives."""
     invalid_penalty: float = 0.0
     """Subtracted from the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = PPO_LOSS
@@ -83,7 +83,7 @@ class Branch(Method[BranchConfig]):
         )
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
-        """Return advantages over the ways out of states, and the weights of turns."""
+        """Return each turn's advantage over the alternatives at its state, and its weight."""
         cfg = self.config
         way_N, weight_N = tree_advantage(turns, cfg.shrink)
         credit = credit_of_parts(self.name, turns, cfg.invalid_penalty, way=way_N)

@@ -1,9 +1,9 @@
 """DPO over trajectories: prefer successful episodes to failed ones of the same task.
 
 Source: Rafailov et al. 2023, "Direct Preference Optimization", eq. 7, with preferences over whole
-episodes (ETO, Song et al. 2024). The pairs are sampled by the policy itself, so an update is one
-gradient step at the weights that sampled: the loss's gradient there is a policy gradient whose
-advantages are ``beta`` times how wrong each pair is.
+episodes (ETO, Song et al. 2024). The policy samples the pairs itself, so an update is one gradient
+step at the weights that sampled. There the loss's gradient is a policy gradient whose advantages
+are ``beta`` times how wrong each pair is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DPOConfig(Checked):
     """DPO's numbers."""
 
     beta: Positive = 0.1
-    """Strength of the tie to the reference policy."""
+    """Strength of the regularisation towards the reference policy."""
     loss: PolicyLossConfig = PolicyLossConfig(ratio="none", aggregate="seq-mean-token-sum")
     """The log-likelihood of an episode's replies, weighted by its credit."""
 
@@ -66,6 +66,6 @@ class DPO(Method[DPOConfig]):
         )
         pairs = outcome_pairs(turns.success_N[first_B], turns.group_N[first_B])
         weight_B, _, _ = success_weights(score_B, pairs)
-        # The loss divides by the number of episodes; the pairs' mean has done so already.
+        # Undo the loss's division by the number of episodes: the pairwise loss is a mean already.
         gain_B = -np.float32(beta * len(first_B)) * weight_B
         return credit_of_parts(self.name, turns, 0.0, pairs=gain_B[turns.episode_N])

@@ -82,7 +82,7 @@ class GiGPO(Method[GiGPOConfig]):
 
     @property
     def hash_states(self) -> StateSource | None:
-        """Turns are compared if they were taken in the same state."""
+        """Source of the states in which turns are compared; None if similar texts are compared."""
         return self.config.anchor if self.config.similarity is None else None
 
     def check_environment(self, env_class: type[TextEnv[Any]]) -> None:
@@ -112,6 +112,6 @@ class GiGPO(Method[GiGPOConfig]):
         return credit_of_parts(self.name, turns, after, outcome=outcome_N, step=step_N)
 
     def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
-        """Return the finder of similar texts, if texts are compared."""
+        """Return the model that numbers similar observations, if those are compared."""
         similarity = self.config.similarity
         return () if similarity is None else (SimilarStates(similarity),)

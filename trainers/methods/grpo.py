@@ -1,7 +1,7 @@
 """GRPO: compare an episode's outcome with the other members of its group.
 
-Source: Shao et al. 2024 (DeepSeekMath), section 4.1.2, with the outcome of a whole multi-turn
-episode as SPA, iStar, HISR and 3SPO use it as a baseline.
+Source: Shao et al. 2024 (DeepSeekMath), section 4.1.2. The outcome is that of a whole multi-turn
+episode, as in the baselines of SPA, iStar, HISR and 3SPO.
 """
 
 from __future__ import annotations

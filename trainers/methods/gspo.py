@@ -44,7 +44,7 @@ class GSPOConfig:
 class GSPO(Method[GSPOConfig]):
     """Group sequence policy optimization."""
 
-    # The paper's clip, of the ratio of a whole sequence, is a thousand times as narrow.
+    # The paper clips the ratio of a whole sequence, in a range a thousand times as narrow.
     space = {
         **COMMON,
         "clip": log_range(3e-4, 0.4),

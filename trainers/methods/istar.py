@@ -108,7 +108,7 @@ class IStar(Method[IStarConfig]):
 
     @property
     def needs_reference(self) -> bool:  # type: ignore[override]
-        """If its rewards are ratios to it (``prm.against``)."""
+        """Whether its rewards are ratios to the reference policy (``prm.against``)."""
         return self.config.process != "environment" and self.config.prm.against == "reference"
 
     def policy_loss(self) -> PolicyLossConfig:
@@ -146,7 +146,7 @@ class IStar(Method[IStarConfig]):
             counts = found is not None and found[1] >= cfg.min_z
             metrics["step_counts"] = float(counts)
             if not counts:
-                # As before its first step: all of its rewards are 0.
+                # As before the model's first step, all rewards are 0.
                 implicit_N = np.zeros_like(implicit_N)
                 none_M = np.zeros(len(tokens), dtype=np.float32)
                 tokens = tokens.with_scores(implicit_M=none_M)
@@ -164,7 +164,7 @@ class IStar(Method[IStarConfig]):
 
     @property
     def _kind(self) -> GroupKind:
-        """The estimator's name among group advantages."""
+        """The base estimator's name in :class:`GroupConfig`."""
         kinds: dict[str, GroupKind] = {"reinforce++": "reinforce++_baseline", "rloo": "rloo"}
         return kinds.get(self.config.base, "grpo")
 

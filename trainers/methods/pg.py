@@ -1,4 +1,4 @@
-"""PG: the policy gradient with the trajectory's return, and an optional mean baseline.
+"""PG: the policy gradient of the trajectory's return, with an optional mean baseline.
 
 Source: Williams 1992 (REINFORCE); the "PG" baseline of SPA (2505.20732).
 """

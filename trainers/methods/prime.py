@@ -90,7 +90,7 @@ class PRIME(Method[PRIMEConfig]):
         return DynamicCollector(groups, self._teaches, self.config.tries)
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
-        """Return the whitened sum of process and outcome rewards from each token on.
+        """Return the whitened sum of process and outcome rewards from each token onwards.
 
         Raises:
             CreditInputError: an outcome is neither 0 nor 1; names the episode.
@@ -107,7 +107,7 @@ class PRIME(Method[PRIMEConfig]):
             )
         implicit_M = tokens.require("implicit_M", hint="PRIME.build_models adds it")
         episode_M = turns.episode_N[tokens.turn_M]
-        # The last token's ratio would reward ending, whatever the reply.
+        # The last token's ratio would reward ending an episode, whatever the reply.
         last_M = np.append(episode_M[1:] != episode_M[:-1], True)[: len(episode_M)]
         process_M = scaled_by_return(np.where(last_M, 0.0, implicit_M), episode_M)
         gain_M = prime_advantage(

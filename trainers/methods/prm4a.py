@@ -48,15 +48,15 @@ class PRM4AConfig(Checked):
     """Updates between passes of the process critic over an update's own episodes, after they were
     scored; 0: none. The paper repeats its three stages with the previous policy."""
     min_r2: Annotated[float, Bounds(high=1)] | None = None
-    """Minimum R2 of the process critic on an update's episodes, which it has not learned from,
-    against the target of a single visit; below it, that target is the score: the turn's discounted
+    """Minimum R2 of the process critic on an update's episodes, from which it has not learned,
+    against the targets of single visits. Below it, the score is that target, the turn's discounted
     outcome. Ours; None: always use the critic (the paper)."""
     exploration: ExploreConfig = ExploreConfig()
     """Episodes that it is fitted to (as SPA's: inferred)."""
     gae: GAEConfig = GAEConfig(gamma=0.0, decay="turn")
-    """Of PPO. Every turn is a separate problem, as in the paper: a score already includes what
+    """PPO's. Every turn is a separate problem, as in the paper: a score already includes what
     follows. With gamma 1, scores are summed like rewards of turns, and a longer episode earns more
-    (other papers may have trained it so as a baseline)."""
+    (other papers' baselines may have done so)."""
     critic: CriticConfig = CriticConfig()
     """The value function."""
     compat: Literal["paper", "released"] = "paper"

@@ -1,7 +1,7 @@
 """RAGEN: PPO whose advantages are estimated over turns, and over tokens within each turn.
 
-Source: Wang et al. 2025, "RAGEN: Understanding Self-Evolution in LLM Agents". In the released
-trainer a turn's end is a token with a reward, and per-turn rewards are off, so it estimates only
+Source: Wang et al. 2025, "RAGEN: Understanding Self-Evolution in LLM Agents". The released trainer
+finds the ends of turns by their rewards, and its per-turn rewards are off, so it estimates only
 over tokens: ``compat="released"``.
 """
 

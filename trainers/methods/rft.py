@@ -40,7 +40,7 @@ class RFTConfig:
 class RFT(Method[RFTConfig]):
     """Rejection sampling fine-tuning."""
 
-    # Without a sampled advantage no entropy is lost.
+    # No entropy bonus: there is no sampled advantage whose loss of entropy it could offset.
     space = {
         **STEPS,
         "method.one_per_task": one_of(False, True),

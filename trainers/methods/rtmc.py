@@ -1,4 +1,4 @@
-"""RTMC: the advantage of a turn from all episodes of the group that came through its state.
+"""RTMC: the advantage of a turn, from all episodes of the group that visited its state.
 
 Source: RTMC, "Step-Level Credit Assignment via Rollout Trees", arXiv 2604.11037; for what is the
 paper's and what is our reading, see :mod:`creditrl.trainers.credit.rollout_tree`. Inferred: gamma,
@@ -60,7 +60,7 @@ class RTMC(Method[RTMCConfig]):
     }
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
-        """Return how much better each turn's action did than others in its state."""
+        """Return the advantage of each turn's action in its state."""
         action_N = turns.require("action_N", hint="RTMC.build_models adds it")
         tree_N = rollout_tree(turns, action_N, self.config.tree)
         return credit_of_parts(self.name, turns, self.config.invalid_penalty, tree=tree_N)

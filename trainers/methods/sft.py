@@ -38,7 +38,7 @@ class SFT(Method[SFTConfig]):
     """Supervised fine-tuning on demonstrations."""
 
     collection = "demonstrations"
-    # It plays no episodes, so its length is tuned like any other number.
+    # It plays no episodes, so the number of updates is tuned, too.
     space = {
         "optim.lr": log_range(1e-5, 2e-3),
         "optim.weight_decay": one_of(0.0, 0.01, 0.1),

@@ -111,29 +111,29 @@ class SPA(CriticMethod[SPAConfig]):
 
     @property
     def collection(self) -> Collection:  # type: ignore[override]
-        """Independent episodes, but groups if a task's other episodes are the baseline."""
+        """Groups if a task's other episodes are the baseline, else independent episodes."""
         return "groups" if self.progress == "leave-one-out" else "independent"
 
     @property
     def progress(self) -> str:
-        """Where the contributions come from."""
+        """The source of the contributions."""
         cfg = self.config
         overwritten = cfg.compat == "released" and cfg.outcome == "score"
         return "leave-one-out" if overwritten and cfg.progress == "learned" else cfg.progress
 
     @property
     def needs_reference(self) -> bool:  # type: ignore[override]
-        """Only the released form has a KL, in the reward."""
+        """Whether the reward has a KL penalty, as in the released form."""
         return self.config.compat == "released" and self.config.kl_reward > 0
 
     @property
     def hash_states(self) -> StateSource | None:
-        """Needed by the variant that averages over episodes through a state."""
+        """Source of states for the variant "mc", which averages over episodes through a state."""
         return "state" if self.progress == "mc" else None
 
     @property
     def explore(self) -> ExploreConfig | None:
-        """The estimator is fitted to the cloned policy's episodes."""
+        """The exploration to which the estimator is fitted; None for variants without one."""
         return self.config.exploration if self.progress == "learned" else None
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
@@ -192,7 +192,7 @@ class SPA(CriticMethod[SPAConfig]):
         if self.progress == "learned":
             return turns.require("progress_N", hint="SPA.build_models adds it")
         if self.progress == "leave-one-out":
-            # A task with one episode keeps its outcome, as in that code.
+            # The only episode of a task keeps its outcome, as in the released code.
             alone = GroupConfig(kind="rloo", singleton="raw")
             return group_advantage_of_turns(replace(turns, return_N=outcome_N), alone)
         if cfg.progress == "mean":
@@ -201,7 +201,7 @@ class SPA(CriticMethod[SPAConfig]):
             state_N = turns.require("state_N", hint="collect with state hashes")
             return state_progress(outcome_N, state_N, turns.task_N, turns.episode_N)
         if cfg.progress == "random":
-            # Seeded by the batch itself, so that a repeated update draws the same.
+            # Seeded by the batch, so that a repeated update draws the same numbers.
             key = [len(turns), int(turns.return_N.view(np.uint8).sum())]
             return np.random.default_rng(key).random(len(turns), dtype=np.float32)
         return np.zeros(len(turns), dtype=np.float32)

@@ -70,7 +70,7 @@ class StepAgentConfig(Checked):
     discriminator: DiscriminatorConfig = DiscriminatorConfig()
     """The discriminator."""
     gae: GAEConfig = GAEConfig(gamma=1.0, lam=0.95)
-    """Of PPO."""
+    """PPO's discounts."""
     critic: CriticConfig = CriticConfig()
     """The value function."""
     loss: PolicyLossConfig = PPO_LOSS
@@ -106,7 +106,7 @@ class StepAgent(CriticMethod[StepAgentConfig]):
 
     @property
     def needs_reference(self) -> bool:  # type: ignore[override]
-        """The implicit reward is a ratio to it."""
+        """Whether the implicit reward, a ratio to the reference policy, is used."""
         return self.config.reward in ("implicit", "both")
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:

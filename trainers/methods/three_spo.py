@@ -68,14 +68,14 @@ class ThreeSPO(Method[ThreeSPOConfig]):
     space = {
         **COMMON,
         "method.scores.alpha": log_range(0.5, 50.0),
-        # Whole trees at a time: more would leave a short run with one update.
+        # Small numbers: with whole trees per update, more would leave a short run one update.
         "method.tree.transitions": one_of(2, 4, 8),
         "method.normalise": one_of("mean", "mean-std"),
     }
 
     @property
     def hash_states(self) -> StateSource | None:
-        """Scores belong to states, and so do groups."""
+        """Source of the states that are scored and whose transitions form groups."""
         return self.config.tree.source
 
     def collector(self, context: CollectContext) -> Collector:
@@ -132,7 +132,7 @@ class ThreeSPO(Method[ThreeSPOConfig]):
             table.record(self._keys(episode), outcome)
 
     def _keys(self, trajectory: Trajectory) -> list[int]:
-        """Return the keys of the states that an episode left."""
+        """Return the keys of the states before an episode's turns."""
         tree = self.config.tree
         states = [state_of(turn, tree.source) for turn in trajectory.turns]
         if tree.scope == "shared":
@@ -141,7 +141,7 @@ class ThreeSPO(Method[ThreeSPOConfig]):
 
 
 def as_transitions(turns: TurnTable, reward_N: FloatArray, state_N: IntArray) -> TurnTable:
-    """Return turns as transitions: each ends by itself, and a group's equal states are compared."""
+    """Return each turn as its own episode, grouped with the group's turns in the same state."""
     return replace(
         turns,
         reward_N=reward_N,

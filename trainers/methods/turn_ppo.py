@@ -62,7 +62,7 @@ class TurnPPO(CriticMethod[TurnPPOConfig]):
             truncated_N=turns.truncated_N,
             episode_ids=turns.episode_ids,
         )
-        # A turn is one step, as a reply of one token would be.
+        # GAE over tokens with one token per turn is GAE over turns.
         steps = token_table(range(len(turns)), value=value_N)
         metrics = value_metrics(turns, steps, self.config.gae)
         credit = credit_of_parts(self.name, turns, self.config.invalid_penalty, gae=gae_N)

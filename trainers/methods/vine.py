@@ -64,7 +64,7 @@ class Vine(Method[VineConfig]):
     }
 
     def collector(self, context: CollectContext) -> Collector:
-        """Return a collector that plays on from the turns of its groups."""
+        """Return a collector of groups and of continuations from their turns."""
         cfg = self.config
         return VineCollector(context, cfg.members, cfg.rollouts, cfg.share, cfg.gamma)
 
