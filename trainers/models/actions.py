@@ -1,4 +1,4 @@
-"""Numbers of actions, which identify turns with the same action; learns nothing."""
+"""Numbers that identify turns with the same action; nothing is learned."""
 
 from __future__ import annotations
 

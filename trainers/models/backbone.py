@@ -36,12 +36,11 @@ class Backbone:
     Args:
         policy: with its current weights.
         config: see :class:`BackboneConfig`.
-        name: of the model; names its adapter.
-        head: a module on the last hidden state, trained with the network; it is whole on every
-            rank.
+        name: name of the model and of its adapter.
+        head: a module on the last hidden state, trained with the network; never sharded.
         logits: give the head the logits of the next token instead.
-        seed: of the adapters' initial weights.
-        follows: it is moved towards another network, never by its own steps.
+        seed: seed of the adapters' initial weights.
+        follows: it is a target network: moved towards another network, never trained.
 
     Raises:
         ConfigError: the base must be shared, but the policy trains all of its weights.
@@ -78,11 +77,11 @@ class Backbone:
         self.head = head.to(policy.device, self.dtype) if head is not None else None
         self.steps = 0
         if self.shared:
-            # The policy itself: its adapter is swapped for ours whenever we compute.
+            # The policy itself: its adapter is swapped for this one whenever it computes.
             self._network = policy
             add_lora(policy.model, name, config.lora, seed)
         else:
-            # It reads words, even if the policy sees pictures (plain_rows of a batch).
+            # It reads text, even if the policy sees pictures (plain_rows of a batch).
             copied = without_lora(policy.model).to(self.dtype).requires_grad_(True)
             self._network = Policy(copied, policy.tokenizer)
             self._network.checkpointing = policy.checkpointing
@@ -186,7 +185,7 @@ class Backbone:
 
         self.optimizer.zero_grad(set_to_none=True)
         total = 0.0
-        # The backward pass runs through our adapters, so they stay on until it is done.
+        # The backward pass runs through this model's adapters, so they stay on until it is done.
         with self.on():
             for batch, counts in batches:
                 part = loss(batch)
@@ -204,7 +203,7 @@ class Backbone:
         return {"loss": float(self.ranks.total(np.array([total]))[0]), "grad_norm": norm}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return weights, head, optimizer and the number of steps; every tensor whole."""
+        """Return weights, head, optimizer and the number of steps; no tensor is sharded."""
         from creditrl.trainers.parallel.sharding import full_tensors
 
         if self.shared:

@@ -31,7 +31,7 @@ class Batch:
     turns: TurnTable
     tokens: TokenTable
     plain_rows: Rows | None = None
-    """The same reply tokens after prompts in words, if those of ``rows`` have pictures."""
+    """The same reply tokens after text prompts, if the prompts of ``rows`` have pictures."""
 
     @classmethod
     def of(cls, trajectories: Sequence[Trajectory], *, merge_equal: bool = True) -> Batch:
@@ -56,8 +56,9 @@ class Batch:
 class LearnedModel:
     """A model that a method fits besides the policy: a critic, an estimator of progress, ...
 
-    In every update :meth:`observe` and :meth:`score` are called before the credit is computed and
-    :meth:`fit` after the policy's step. Scoring changes nothing, so that episodes can be held out.
+    In every update :meth:`observe` and :meth:`score` are called before the credit is computed, and
+    :meth:`fit` after the policy's step. Scoring does not change the model, so that episodes can be
+    held out.
     """
 
     reads_words: ClassVar[bool] = False

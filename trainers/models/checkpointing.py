@@ -1,7 +1,7 @@
 """Gradient checkpointing: recompute a model's blocks in the backward pass instead of storing them.
 
-Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost". One more forward pass per
-update; only the input of each block is stored.
+Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost". Only the input of each
+block is stored, at the cost of one more forward pass per update.
 """
 
 from __future__ import annotations

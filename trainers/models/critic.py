@@ -165,7 +165,7 @@ class Critic(LearnedModel):
                 found = self._values(batch).cpu().numpy()
                 if counts:
                     value_M[batch.token_index] = found
-        # Before the mean is added: each rank has 0 for the others' tokens.
+        # Sum before the mean is added: each rank has 0 for the other ranks' tokens.
         return self.scale.restored(self.policy.ranks.total(value_M))
 
     def fit_targets(
@@ -205,7 +205,7 @@ class Critic(LearnedModel):
             known = bool(self.scale.batches)
             self.scale.see(target_M, self._last)
             if not known:
-                old_value_M = self.values(rows)  # no longer 0, but the mean
+                old_value_M = self.values(rows)  # an untrained critic now gives the mean, not 0
         wanted_M, near_M = self.scale.normalised(target_M), self.scale.normalised(old_value_M)
         rng = np.random.default_rng([self.seed, self.fits])
         self.fits += 1

@@ -42,9 +42,9 @@ class DiscriminatorConfig(Checked):
 class Discriminator(OnlineModel, TurnScorer):
     """Adds ``discriminator_N``, the logit of each turn; 0 until it has learned.
 
-    Turns at which agent and expert agree count once for each: so it learns where the two are
+    A turn at which agent and expert agree counts once for each, so it learns where the two are
     indistinguishable. Turns for which the expert knows no action are not learned from, but are
-    scored like all others: a 0 there would reward getting lost.
+    scored like all others: a logit of 0 there would reward getting lost.
 
     Args:
         policy: its initial network.

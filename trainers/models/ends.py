@@ -1,7 +1,7 @@
 """Ends of turns: the token at which a model of whole turns is read.
 
 A row of :func:`creditrl.trainers.batch.build_rows` is cut before the last reply token, which
-predicts nothing. An estimator of a turn is read *at* that token, so its rows hold it.
+predicts nothing. A model of turns is read *at* that token, so its rows include it.
 """
 
 from __future__ import annotations

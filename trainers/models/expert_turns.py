@@ -27,10 +27,10 @@ def expert_pairs(
     most: int | None = None,
     seed: Sequence[int] = (),
 ) -> list[Trajectory]:
-    """Return the expert's and the agent's turn in every state for which the expert knows one.
+    """Return the expert's and the agent's turn in every state for which the expert knows an action.
 
-    Both follow the same prompt, each in a separate episode: the expert's first, which counts as a
-    success; the pair is a group. Turns without reply tokens are left out.
+    Both follow the same prompt, each as an episode of its own, the expert's first. The expert's
+    counts as a success, and the pair is a group. Turns without reply tokens are left out.
 
     Args:
         trajectories: finished episodes.

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 __all__ = ["Forward", "Layers", "head_scores", "sharing_pays"]
 
 _SHARE_ON_GPU = 9e11
-"""Tokens times weights of a block from which a second pass's calls (up to 7 ms a block, with a
-gradient) end before the arithmetic does."""
+"""Minimum number of tokens times weights of a block for a second pass: below it, its kernel calls
+(up to 7 ms a block, with a gradient) take longer than the arithmetic."""
 _CASES = 64
-"""Maximum number of cases for which a kind of block is compiled."""
+"""Maximum number of compiled variants of a kind of block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,14 +266,14 @@ class Forward:
         pictured = any(images)
 
         def read(size: int, row: torch.Tensor, position: torch.Tensor) -> Any:
-            # A block that the backward pass recomputes would be whole then.
+            # A block that the backward pass recomputes must not be cut: it would be whole then.
             few = 2 * len(row) <= size and not (again or self.model.training)
             return read_at(decoder, row, position, whole=not (few and self.layers.local_tail))
 
         if self.compiled is not None and not (pictured or again or self.sharded):
             out = _run_compiled(self.compiled, decoder, ids_RL)
             return cast("torch.Tensor", out.last_hidden_state[row_U, position_U])
-        # Weights that are gathered for a pass, and blocks that are recomputed, need a single pass.
+        # Sharded weights are gathered once per pass, and blocks are recomputed as in one pass.
         one_pass = pictured or again or self.sharded or self.model.training
         share = self.share_prefixes and self.layers.share_prefixes and not one_pass
         if share and sharing_pays(self.device, ids_RL.numel(), self.layers.block_weights):
@@ -325,7 +325,7 @@ class Forward:
             return part(hidden_UD, place_M, token_M, menu_M)
         order_M = torch.argsort(place_M, stable=True)
         starts = range(0, len(hidden_UD), size)
-        # One question for all chunks: each answer waits for the GPU.
+        # One search for all chunks, because each result waits for the GPU.
         first_C = torch.searchsorted(
             place_M[order_M], torch.tensor([*starts, len(hidden_UD)], device=place_M.device)
         ).tolist()
@@ -350,9 +350,9 @@ class Forward:
 def sharing_pays(device: torch.device, tokens: int, block_weights: int) -> bool:
     """Return whether common prefixes of rows are worth a second pass.
 
-    On a GPU the calls of two passes take longer than the arithmetic that they save, unless that is
-    much: on an H100, 16,000 tokens with 160 million weights took 90 ms in one pass, and 110 to 180
-    in two; 12,000 tokens with 1.5 billion 296 and 309.
+    On a GPU the calls of a second pass take longer than the arithmetic that they save, unless that
+    is much. On an H100, 16,000 tokens with 160 million weights took 90 ms in one pass and 110 to
+    180 ms in two; 12,000 tokens with 1.5 billion weights took 296 ms and 309 ms.
 
     Args:
         device: where the rows are computed.
@@ -363,15 +363,15 @@ def sharing_pays(device: torch.device, tokens: int, block_weights: int) -> bool:
 
 
 def _run_compiled(known: dict[type, Any], decoder: Any, ids_RL: torch.Tensor) -> Any:
-    """Return the decoder's output, its blocks compiled: those of a kind share their code.
+    """Return the decoder's output with its blocks compiled; blocks of a kind share their code.
 
     One block takes seconds to compile, the whole decoder a minute.
     """
-    # A block whose ``forward`` somebody replaced stays as it is.
+    # Blocks whose ``forward`` was replaced are left alone.
     blocks = [block for block in blocks_of(decoder) or [decoder] if "forward" not in vars(block)]
     try:
         for block in blocks:
-            # For this pass only: the sampler calls the same blocks uncompiled.
+            # Only for this pass: the sampler calls the same blocks uncompiled.
             block.forward = functools.partial(_compiled(known, type(block).forward), block)
         with _compiling():
             return decoder(input_ids=ids_RL, use_cache=False)
@@ -395,8 +395,8 @@ def _compiling() -> Iterator[None]:
     import torch
 
     settings = torch._dynamo.config
-    # Each adapter, with a gradient and without, is a case of the same code. Beyond the limit torch
-    # goes on without compiling.
+    # Each adapter, with and without a gradient, recompiles the same code. Beyond the limit torch
+    # continues uncompiled.
     limit = "recompile_limit" if hasattr(settings, "recompile_limit") else "cache_size_limit"
     try:
         with settings.patch({limit: _CASES}):
@@ -422,7 +422,7 @@ def head_scores(
 
 
 def _tries_prefixes(model: Any, ids: torch.Tensor) -> bool:
-    """Return whether two rows that share a prefix give the same results as separately."""
+    """Return whether rows give the same hidden states with and without shared prefixes."""
     import torch
 
     if not can_share(model):
@@ -431,7 +431,7 @@ def _tries_prefixes(model: Any, ids: torch.Tensor) -> bool:
     ids_RL = torch.cat([ids, ids.flip(1)]).repeat(1, 2)
     ids_RL = torch.cat([ids_RL[:1], ids_RL[:1], ids_RL])
     ids_RL[1, -1] = 0
-    # Three tokens that two rows share, one that only the third has, none of the last's.
+    # Prefixes of three tokens (of two rows), of one token (the third row's) and of none (the last).
     shared = SharedPrefixes(
         row_K=np.array([0, 2, 3]),
         length_K=np.array([3, 1, 0]),

@@ -1,4 +1,4 @@
-"""HISR's hindsight model: restore a masked turn from all turns around it, and the outcome.
+"""HISR's hindsight model: restore a masked turn from all other turns and the outcome.
 
 Source: HISR, arXiv 2603.18683. Continued training of the policy on a cloze over finished
 trajectories; turns that it finds more likely than the policy did mattered for the outcome.
@@ -43,12 +43,12 @@ class HindsightConfig(Checked):
     epochs: Count = 1
     """Passes over the explored turns."""
     batch: Count = 192
-    """Turns per optimizer step (household tasks 192, WebShop 24)."""
+    """Turns per optimizer step (HISR: household tasks 192, WebShop 24)."""
     turns_per_episode: int | None = None
     """Masked turns to learn from, per episode; None: all."""
     bare: bool = False
-    """For small models that know no English: no instructions, and the masked turn last, in the form
-    known to such a model: after the later turns, the outcome and the earlier turns."""
+    """For small models that know no English: no instructions, and the masked turn comes last, as in
+    the policy's prompts: after the later turns, the outcome and the earlier turns."""
     reach: int | None = None
     """Number of turns before and after the masked one to show; None: all."""
     online: bool = False

@@ -67,8 +67,8 @@ class ImplicitPRMConfig(Checked):
 class ImplicitPRM(OnlineModel):
     """Adds ``implicit_M`` (per token) and ``implicit_N`` (summed over each turn).
 
-    Both are exactly 0 until it has taken its first step: before that the ratio is that of a model
-    to itself, which is rounding noise.
+    Both are exactly 0 until its first step: before that, the ratio of a model to itself would only
+    be rounding noise.
 
     Args:
         policy: its initial network.
@@ -161,9 +161,9 @@ class ImplicitPRM(OnlineModel):
     def _step(self, batch: Batch, chosen: Any, success_B: Any) -> dict[str, float]:
         """Take one step on some pairs or episodes.
 
-        The loss couples episodes only through their scores. So the scores come first, without a
-        gradient; then each micro-batch adds the gradient of its tokens, weighted by that of the
-        loss with respect to its episodes' scores. The sum is exactly the whole gradient.
+        The loss couples episodes only through their scores. So the scores are computed first,
+        without a gradient. Then each micro-batch adds the gradient of its tokens' log-ratios,
+        weighted by the loss's gradient with respect to the scores: exactly the whole gradient.
         """
         episodes = np.unique(chosen)
         part = _rows(batch).select_episodes(episodes)
@@ -224,7 +224,7 @@ class ImplicitPRM(OnlineModel):
 
 
 def _rows(batch: Batch) -> Rows:
-    """Return the rows to read: in words, if the policy saw pictures."""
+    """Return the rows to read: as text, if the policy saw pictures."""
     return batch.rows if batch.plain_rows is None else batch.plain_rows
 
 

@@ -78,7 +78,7 @@ def merge_lora(model: PeftModel) -> PreTrainedModel:
 
 
 def add_lora(model: PeftModel, name: str, config: LoRAConfig, seed: int = 0) -> None:
-    """Add fresh adapters with another name; the policy's stay on, and ours have no effect yet.
+    """Add fresh adapters under another name; the policy's stay active.
 
     Raises:
         ConfigError: the name is taken, or no layer has one of the names in ``config.targets``.
@@ -108,7 +108,7 @@ def use_lora(model: PeftModel, name: str) -> Iterator[None]:
 
 @contextmanager
 def only_own_lora(model: Any) -> Iterator[None]:
-    """Remove, when the context ends, the adapters that were added in it."""
+    """Remove the adapters that were added within the context when it ends."""
     before = set(model.peft_config) if has_lora(model) else set()
     try:
         yield
@@ -126,7 +126,7 @@ def lora_state(model: PeftModel, name: str = POLICY_ADAPTER) -> dict[str, Any]:
 
 
 def own_weights(weights: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all weights of a model except learned models' adapters, which those store."""
+    """Return all weights of a model but the adapters of learned models, which save their own."""
     return {
         name: value
         for name, value in weights.items()

@@ -305,7 +305,7 @@ class Policy:
         return whole
 
     def release(self) -> None:
-        """Free the result of :meth:`whole_model`, if outdated or to regain its memory."""
+        """Free the result of :meth:`whole_model`: it is outdated, or its memory is needed."""
         if self.sharded is not None and self.sharded.filled:
             with self.ranks.together("release"):
                 self.sharded.release()
@@ -493,8 +493,8 @@ class Policy:
             hidden_UD = forward.hidden(ids_RL, row_U, position_U)
             return forward.model.get_output_embeddings()(hidden_UD) if logits else hidden_UD
 
-        # A place at which several turns are read is computed once; written twice, it would lose the
-        # gradient of all but one.
+        # A position that several turns read is computed once: of duplicates, only one would get a
+        # gradient.
         width = ids_RL.shape[1]
         place_U, of_K = np.unique(row_K * width + position_K, return_inverse=True)
         state_UD: torch.Tensor = self._run(

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SharedPrefixes", "can_share", "find_prefixes", "hidden_after_prefixes"]
 
-# Two passes cost more than one if they save little: minimum share of tokens, and their number (on a
-# CPU two thousand tokens of a model of 0.2 M weights take as long as a second pass's calls).
+# Minimum share and number of saved tokens for which a second pass pays (on a CPU, its calls take as
+# long as two thousand tokens of a model with 0.2 M weights).
 _SAVED_SHARE, _SAVED_TOKENS = 0.15, 512
-# Number of places tried as ends of prefixes.
+# Maximum number of minimum prefix lengths that are tried.
 _CANDIDATES = 8
 
 
@@ -85,7 +85,7 @@ def find_prefixes(
     for least in tried.tolist():
         start_K = np.flatnonzero(np.concatenate([[True], reach < least]))
         of = np.cumsum(np.concatenate([[0], (reach < least).astype(np.int64)]))
-        # A prefix ends where its rows differ, and before the first place at which one is read.
+        # A prefix ends where its rows differ, or before the first position that is read.
         length_K = np.minimum.reduceat(first, start_K)
         inner = reach >= least
         np.minimum.at(length_K, of[1:][inner], alike[inner])
@@ -134,8 +134,9 @@ def hidden_after_prefixes(
         shared: see :func:`find_prefixes`.
         row_U: row of each position.
         position_U: position within the row.
-        trimmed: opens the context of a pass over a number of tokens that is read only at some (row,
-            position), and gives what takes the states there, [U, D], from the last hidden state.
+        trimmed: ``trimmed(tokens, row_U, position_U)`` opens the context of a pass over that many
+            tokens that is read only at these positions. It yields a function that takes the states
+            there, [U, D], from the last hidden state.
     """
     import torch
 
@@ -175,8 +176,8 @@ def _of_rows(held: torch.Tensor, prefix_R: torch.Tensor) -> torch.Tensor:
 
     if held.dtype.itemsize >= torch.float32.itemsize:
         return held.index_select(0, prefix_R)
-    # The gradients of rows meet in their prefix: as a product they are added without the atomic
-    # operations of a selection's gradient, which are slow in 16 bits on a GPU.
+    # The rows' gradients are added in their prefix. A matrix product does that without the atomic
+    # additions of an index selection's gradient, which are slow in 16 bits on a GPU.
     one_RK = torch.nn.functional.one_hot(prefix_R, len(held)).to(held.dtype)
     return (one_RK @ held.flatten(1)).view(-1, *held.shape[1:])
 

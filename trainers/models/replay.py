@@ -1,4 +1,4 @@
-"""A bounded memory of turns, from which critics learn more than once.
+"""A replay buffer of turns, from which critics learn more than once.
 
 Source: the replay buffer of ArCHer, arXiv 2402.19446 (a turn is a transition).
 """

@@ -1,4 +1,4 @@
-"""Running mean and std of a critic's targets, and rescaling of the head to keep its values.
+"""Running mean and std of a critic's targets; the head is rescaled to keep its values.
 
 Source: van Hasselt et al. 2016, "Learning values across many orders of magnitude" (PopArt), arXiv
 1602.07714, eq. 4 to 7.

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["Menus", "ReplyScores", "distinct_places", "menus_of", "score_tokens"]
 
 Menus: TypeAlias = Sequence[tuple[int, ...] | None]
-"""The tokens from which each reply token was drawn, None for all; empty: all tokens from all."""
+"""The tokens from which each reply token was drawn, None for the whole vocabulary; empty: every
+token was drawn from the whole vocabulary."""
 
 
 class ReplyScores(NamedTuple):

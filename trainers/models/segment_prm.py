@@ -29,7 +29,9 @@ __all__ = ["SegmentPRM"]
 
 
 class SegmentPRM(TurnScorer):
-    """Adds ``segment_N`` and ``segment_reward_N`` (0 except on a segment's last turn); then frozen.
+    """Adds ``segment_N`` and ``segment_reward_N`` (0 except on a segment's last turn).
+
+    It is frozen after it was fitted to explored episodes.
 
     Args:
         policy: its initial network.

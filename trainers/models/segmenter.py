@@ -99,7 +99,7 @@ class Segmenter:
         by_rule = [rule_segments([turn.segment for turn in t.turns], least) for t in trajectories]
         if kind == "rule":
             return segment_ids(by_rule)
-        # Several processes ask only once: answers vary, and all must cut the same way.
+        # Only one rank asks: answers vary, and all ranks must cut the same way.
         ranks = self.policy.ranks
         asked = by_rule if ranks.rank else self._asked(trajectories, by_rule)
         return segment_ids(ranks.same(asked))
@@ -123,7 +123,7 @@ class Segmenter:
     def _asked(
         self, trajectories: Sequence[Trajectory], by_rule: list[list[int]]
     ) -> list[list[int]]:
-        """Ask about every episode, again about those with a wrong answer; else use the rule."""
+        """Ask about every episode, again after an invalid answer; then fall back to the rule."""
         assert self._agent is not None, "a model is asked"
         found: list[list[int] | None] = [None] * len(trajectories)
         problems = [""] * len(trajectories)

@@ -1,4 +1,4 @@
-"""States that turns share because their observations are similar; learns nothing."""
+"""Numbers that turns with similar observations share; nothing is learned."""
 
 from __future__ import annotations
 

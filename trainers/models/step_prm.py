@@ -1,4 +1,4 @@
-"""StepAgent's implicit rewards: a log-ratio that learned to prefer the expert's turn.
+"""StepAgent's implicit rewards: the log-ratio of a model that learned to prefer the expert's turn.
 
 Source: StepAgent, arXiv 2411.03817, and DPO, arXiv 2305.18290: the loss of an implicit process
 reward model whose pairs are turns at one state instead of episodes of one task.
@@ -24,8 +24,8 @@ __all__ = ["StepPRM"]
 class StepPRM(ImplicitPRM):
     """Adds ``implicit_N``, ``beta (log pi_phi - log pi_ref)`` of every turn of the agent.
 
-    It is 0 if the expert knows no action: no pair was ever made there. If the agent's action is the
-    expert's, there is nothing to prefer, so no pair either, but a reward.
+    It is 0 where the expert knows no action, so that there is no pair to learn from. Where the
+    agent's action is the expert's there is no pair either, but the turn is rewarded.
 
     Args:
         policy: its initial network; the ratio is to its reference.

@@ -1,4 +1,4 @@
-"""Skip computations of the last block that no reply token needs.
+"""Skip the computations of the last block that no reply token needs.
 
 After the last block only the positions that predict a reply token are read. So its queries, its
 output and its MLP are computed at these alone; keys and values are needed of all. With two blocks
@@ -28,10 +28,10 @@ def read_at(
 ) -> Iterator[AtPlaces]:
     """Compute the end of a decoder's last block at U distinct positions of its input [R, L] only.
 
-    Yields what takes the states at these positions, [U, D], from the decoder's last hidden state.
-    With ``whole`` nothing is left out.
-    Rows have no padding on the left. Not for a pass that is repeated later (gradient checkpointing
-    of blocks), nor for copies of the model: the repetition would be whole, a copy never again.
+    Yields a function that takes the states at these positions, [U, D], from the decoder's last
+    hidden state. With ``whole`` nothing is left out. Rows have no padding on the left.
+    Do not checkpoint blocks or copy the model within the context: the recomputed pass would be
+    whole, and the copy cut for ever.
     """
     block, mlp = (None, None) if whole else (_known_block(decoder), _last_mlp(decoder))
     if block is not None:

@@ -27,20 +27,20 @@ SPECIAL_TOKENS = ("<|pad|>", "<|bos|>", "<|eos|>", "<|unk|>")
 
 # A word includes the space before it. Capitals belong to a word only if small letters follow: in
 # grids they are symbols ("XPS" is three). The last alternative takes any character by itself. Small
-# letters in one run with digits are a code and are spelled, with digits: it names one thing, and a
-# policy with tokens for parts of it memorises it, where it should copy what it sees.
+# letters in one run with digits are a code, which is spelled character by character: with tokens
+# for its parts, a policy would memorise it instead of copying it.
 _WORD_PIECE = r" ?(?:\p{Lu}|(?<![a-z0-9]))(?>\p{Ll}+)(?![0-9])"
 _NUMBER_PIECE = r" ?(?<![a-z])(?<![a-z][0-9])(?<![a-z][0-9]{2})(?>\p{N}{1,3})(?!\p{N}{0,8}[a-z])"
 _PIECE = rf"{_WORD_PIECE}|{_NUMBER_PIECE}|[\s\S]"
 
-# A conversation without extra words: replies end with the policy's own end token.
+# A conversation without role names: replies end with the policy's own end token.
 _CHAT_TEMPLATE = (
     "{% for m in messages %}{{ m['content'] }}"
     "{% if m['role'] == 'assistant' %}<|eos|>{% endif %}{% endfor %}"
 )
 
-# Unigram scores: the spelling of a piece with the highest sum is used, so a whole word wins over
-# its parts and known parts over letters; bytes only if nothing else is known.
+# Unigram scores: the segmentation of a piece with the highest sum is used, so a whole word wins
+# over its parts, known parts over letters, and letters over bytes.
 _WORD, _CHARACTER, _BYTE = -1.0, -10.0, -20.0
 
 

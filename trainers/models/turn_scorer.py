@@ -1,7 +1,7 @@
-"""A model that gives every turn a number, read at the last token of its reply.
+"""A model that gives every turn a score, read at the last token of its reply.
 
 SPA's progress estimator, HISR's segment reward model and PRM4A's process critic are such models;
-they differ in the targets of the numbers.
+they differ in the targets of the scores.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Objective", "TurnScorer", "TurnScorerConfig", "episode_of_turns", "split_by_task"]
 
 Objective: TypeAlias = Callable[[FloatArray, IntArray], tuple[float, FloatArray]]
-"""(output of each of K turns, their places in the turn table) to (loss, its gradient by output)."""
+"""Maps (output of each of K turns, their indices in the turn table) to (loss, its gradient with
+respect to the outputs)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class TurnScorerConfig(Checked):
 
 
 class TurnScorer(LearnedModel):
-    """Base of models with one number per turn.
+    """Base of models with one score per turn.
 
     Args:
         policy: the initial network.
@@ -82,7 +83,7 @@ class TurnScorer(LearnedModel):
         )
 
     def outputs(self, trajectories: Sequence[Trajectory]) -> FloatArray:
-        """Return the number of each turn, float32 [N], in the order of the turn table."""
+        """Return the score of each turn, float32 [N], in the order of the turn table."""
         return self._outputs(turn_ends(trajectories), None)
 
     def state_dict(self) -> dict[str, Any]:
@@ -124,9 +125,9 @@ class TurnScorer(LearnedModel):
     ) -> dict[str, float]:
         """Take ``epochs`` passes over episodes; returns the mean ``loss`` and ``grad_norm``.
 
-        The objective can couple the turns of an episode (a sum that must match an outcome): the
-        outputs of a step's episodes come first, without a gradient; then each micro-batch adds the
-        gradient of its turns, weighted by that of the objective. The sum is the whole gradient.
+        The objective can couple the turns of an episode (a sum that must match an outcome). So the
+        outputs of a step's episodes are computed first, without a gradient. Then each micro-batch
+        adds the gradient of its turns' outputs, weighted by the objective's: the whole gradient.
 
         Args:
             trajectories: episodes with turns.

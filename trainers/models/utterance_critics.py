@@ -1,10 +1,10 @@
 """ArCHer's critics: the value of a turn's reply, and of the state before it.
 
 Source: Zhou et al. 2024, "ArCHer", arXiv 2402.19446. Q is read at the last token of a turn's reply,
-V at the last token of its prompt. Both have twins, and slow copies that give the targets: for Q ``r
-+ gamma V_bar(s')``, for V the ``Q_bar(s, a)`` of a reply of the current policy. Differences: the
-network is initialised from the policy and reads prompt and reply in one row, while the released one
-is a RoBERTa that reads them separately; a new critic is 0 everywhere.
+V at the last token of its prompt. Both have twins, and target networks that give the targets: for Q
+``r + gamma V_bar(s')``, for V the ``Q_bar(s, a)`` of a reply of the current policy.
+Differences: the network is initialised from the policy and reads prompt and reply in one row, while
+the released one is a RoBERTa that reads them separately; a new critic is 0 everywhere.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["UtteranceCritics", "UtteranceCriticsConfig"]
 
 @dataclass(frozen=True, slots=True)
 class UtteranceCriticsConfig(Checked):
-    """Q and V of whole turns, their slow copies, and the memory from which they learn."""
+    """Q and V of whole turns, their target networks, and the replay buffer."""
 
     backbone: BackboneConfig = field(default_factory=lambda: BackboneConfig(lr=1e-5))
     """Their network, initialised from the policy (released: a separate RoBERTa; lr 1e-5)."""
@@ -44,24 +44,25 @@ class UtteranceCriticsConfig(Checked):
     twins: Count = 2
     """Number of critics of each kind, whose minimum is used; 1 is the ablation without a twin."""
     tau: Annotated[float, Bounds(0, 1, open_low=True)] = 0.1
-    """Rate at which a step moves the slow copies towards the live critics, in (0, 1]; 1 is the
-    ablation without targets: the copies are the critics."""
+    """Rate at which a step moves the target networks towards the critics, in (0, 1]; 1 is the
+    ablation without target networks."""
     returns: Fraction = 0.0
     """Weight, in [0, 1], of the turn's own discounted return in Q's target; the rest comes from the
-    slow copies. At 0, as in the paper, an outcome propagates back by one turn per update of the
-    copies, and the first turns of long episodes learn last; at 1 nothing is bootstrapped, and turns
-    in the memory are valued under the policies that collected them."""
+    target networks. At 0, as in the paper, an outcome propagates back by one turn per update of
+    these, and the first turns of long episodes learn last; at 1 nothing is bootstrapped, and turns
+    in the replay buffer are valued under the policies that collected them."""
     actions: Literal["fresh", "replayed"] = "fresh"
     """Replies over which V is the mean: new ones of the current policy in every step (the paper),
-    or those in the memory, which cost nothing but are partly from older policies."""
+    or those in the replay buffer, which cost nothing but are partly from older policies."""
     max_new_tokens: Count | None = None
-    """Maximum number of tokens of such a reply; None: as many as the longest in the memory."""
+    """Maximum number of tokens of a new reply; None: as many as the longest in the replay
+    buffer."""
     update: Literal["before", "after"] = "before"
     """Whether they learn from an update's turns before these are scored (the paper), or after."""
     capacity: Count = 10_000
-    """Maximum number of turns in the memory (released: 10,000)."""
+    """Maximum number of turns in the replay buffer (released: 10,000)."""
     batch: Count = 256
-    """Turns per optimizer step, drawn from the memory (released: 64 times 4)."""
+    """Turns per optimizer step, drawn from the replay buffer (released: 64 times 4)."""
     steps: Count = 5
     """Optimizer steps per update (released: 5, or more for games)."""
 
@@ -74,7 +75,7 @@ class UtteranceCritics(OnlineModel):
         config: see :class:`UtteranceCriticsConfig`.
         gamma: discount per turn.
         temperature: of the sampler; fresh replies are sampled at it.
-        seed: of the heads, of draws from the memory, and of fresh replies.
+        seed: seed of the heads, of draws from the replay buffer, and of fresh replies.
     """
 
     name = "utterance_critics"
@@ -118,7 +119,7 @@ class UtteranceCritics(OnlineModel):
         return batch.with_scores(q_N=lowest(q_NC), v_N=lowest(v_NC))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return critics, slow copies, memory, and the number of fits (which seeds the draws)."""
+        """Return critics, target networks, replay buffer, and the number of fits (seeds draws)."""
         return {
             "live": self.live.state_dict(),
             "slow": self.slow.state_dict(),
@@ -148,10 +149,10 @@ class UtteranceCritics(OnlineModel):
         return found[: len(reply_N), :twins], found[len(reply_N) :, twins:]
 
     def _learn(self, batch: Batch) -> dict[str, float]:
-        """Remember the batch's turns and take steps on turns drawn from the memory.
+        """Store the batch's turns and take steps on turns drawn from the replay buffer.
 
         Returns means over the steps: ``loss`` (per critic), ``grad_norm``, ``q_target`` and
-        ``v_target``; and ``replay``, the number of turns in the memory.
+        ``v_target``; and ``replay``, the number of turns in the buffer.
         """
         self.replay.add(batch.trajectories, batch.turns.reward_N)
         rng = np.random.default_rng([self.seed, self.fits])
@@ -166,14 +167,14 @@ class UtteranceCritics(OnlineModel):
         return {**found, "replay": float(len(self.replay))}
 
     def _step(self, drawn: Sequence[Transition], seed: int) -> dict[str, float]:
-        """Take one step on K turns towards the slow copies' targets, which then follow."""
+        """Take one step on K turns, then move the target networks."""
         prompts = [tuple(turn.prompt.tolist()) for turn in drawn]
         replayed = [tuple(turn.reply.tolist()) for turn in drawn]
         asked = self._ask(prompts, seed) if self.config.actions == "fresh" else replayed
         q_target_KC, v_target_KC = self.targets(drawn, asked)
 
         ends, reply_K = _ends(prompts, replayed)
-        # Q's K places come first, then V's; a place counts only for its half of the heads.
+        # The first K positions are Q's, the others V's; each counts only for its half of the heads.
         none = np.zeros_like(q_target_KC)
         target = np.block([[q_target_KC, none], [none, v_target_KC]])
         counts = np.block([[none + 1, none], [none, none + 1]]) / np.float32(len(drawn))
@@ -190,7 +191,7 @@ class UtteranceCritics(OnlineModel):
     def targets(
         self, drawn: Sequence[Transition], replies: Sequence[tuple[int, ...]]
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the slow copies' targets of Q and V for K turns, (q_target_KC, v_target_KC).
+        """Return the target networks' targets for K turns, (q_target_KC, v_target_KC).
 
         Args:
             drawn: the turns.
@@ -223,7 +224,7 @@ class UtteranceCritics(OnlineModel):
         model = self.policy.whole_model()
         replies = [] if ranks.rank else self._replies(model, prompts, seed)
         self.policy.release()
-        # Rounding can give other replies on other ranks, but all must split the same micro-batches.
+        # Rounding could give other replies on other ranks, and all must cut equal micro-batches.
         return ranks.same(replies)
 
     def _replies(
@@ -243,7 +244,7 @@ class UtteranceCritics(OnlineModel):
         return [reply.token_ids for reply in replies]
 
     def _follow(self, tau: float) -> None:
-        """Move the slow copies towards the critics: heads, and the trained part."""
+        """Move the target networks towards the critics: heads, and the trained part."""
         import torch
 
         with torch.no_grad():
