@@ -28,19 +28,19 @@ from creditrl.types import Trajectory
 __all__ = ["AheadCollector", "HeldWeights", "InFlight"]
 
 InFlight: TypeAlias = Literal["continue", "drain"]
-"""What unfinished episodes do when weights are handed over: "continue" with the new ones, or end
-with their old ones ("drain")."""
+"""What unfinished episodes do when weights are handed over: "continue" with the new weights, or
+"drain", finish with the old ones."""
 
 
 class HeldWeights(Protocol):
-    """Separate weights with which an agent samples while the policy's change."""
+    """A separate copy of the weights, from which an agent samples while the policy is trained."""
 
     def take(self) -> None:
-        """Copy the policy's current weights; nothing is being sampled."""
+        """Copy the policy's current weights; call it only while nothing is being sampled."""
         ...
 
     def sampling(self) -> AbstractContextManager[object]:
-        """Prepare the thread that samples."""
+        """Return the context in which the sampling thread works."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -80,24 +80,24 @@ class AheadCollector(Collector):
     """Whether unfinished episodes continue with new weights or keep theirs; then weights are handed
     over only between two collections."""
     last: Callable[[int], bool] = lambda update: False
-    """Whether the update of that number is past the end of training; nothing is collected for it
-    ahead."""
+    """Whether the update of that number is past the end of training, so that no episodes are
+    collected for it."""
 
     def __post_init__(self) -> None:
         self._thread = ThreadPoolExecutor(
             1, thread_name_prefix="collect-ahead", initializer=_count_threads
         )
         self._under_way: deque[Future[Collected]] = deque()  # for the updates from _next on
-        self._next: int | None = None  # first update that was not handed out
-        self._version = 0  # updates that the held weights have seen
+        self._next: int | None = None  # first update whose episodes were not handed out
+        self._version = 0  # number of updates in the held weights
         self.agent.version = lambda: self._version
         self._before: dict[int, dict[str, Any]] = {}
         """The collector's state before it started an update."""
 
     def collect(self, update: int) -> Collected:
-        """Return the episodes of that update, and continue with those of the next ones.
+        """Return the episodes of that update, and start collecting those of the next ones.
 
-        An error of the thread is raised here.
+        An error in the thread is raised here.
         """
         if self._next != update:
             self.settle()
@@ -156,7 +156,7 @@ class AheadCollector(Collector):
             self.held.load_state_dict(state["weights"])
 
     def _hand_over(self, version: int) -> None:
-        """Make the thread sample with the policy's weights, now or at a later update."""
+        """Give the thread the policy's weights, unless "drain" postpones that."""
         resting = all(found.done() for found in self._under_way)
         if not resting and self.in_flight == "drain":
             return
@@ -186,8 +186,8 @@ def _dated(trajectory: Trajectory) -> Trajectory:
 def _count_threads() -> None:
     """Let this thread's operators use as many threads as the main thread's.
 
-    OpenMP keeps a separate count for every thread, and torch sets that of a new one late: vLLM's
-    attention on a CPU would be planned for all cores and computed by fewer.
+    OpenMP has a thread count per thread, and torch sets that of a new thread late: vLLM's attention
+    on a CPU would be planned for all cores and computed by fewer.
     """
     import torch
 

@@ -41,12 +41,13 @@ class CollectContext:
     """Inputs of a method's collector."""
 
     environment: Callable[[int, int], TextVectorEnv]
-    """(copies, group size) to a vector environment of the training split, autoreset disabled."""
+    """Returns a vector environment of the training split for (copies, group size), with autoreset
+    disabled."""
     agent: SampledAgent
     """The policy, sampling at the recipe's temperature."""
     form: PromptForm
     seed: int
-    """The run's."""
+    """The run's seed."""
     groups: int
     """Different tasks per update."""
     group_size: int
@@ -61,12 +62,11 @@ class CollectContext:
     expert_actions: bool = False
     """Whether to record the expert's action at every turn."""
     schedule: Schedule = "auto"
-    """Whether copies wait for each other's replies."""
+    """Whether environment copies wait for each other's replies."""
     oversample: float = 1.0
     """Groups in progress for each one that an update learns from."""
     rewards: Callable[[TurnTable], TurnTable] = lambda turns: turns
-    """Gives a table the rewards that the run asks for, like those of the episodes it learns
-    from."""
+    """Returns a turn table with the run's reward settings applied (:func:`reward_columns`)."""
 
     @property
     def recording(self) -> Recording:
@@ -83,9 +83,9 @@ class Collected:
     """The trajectories of one update."""
 
     trajectories: list[Trajectory]
-    """Valid ones; every group is whole."""
+    """Valid trajectories in whole groups."""
     environment_turns: int
-    """Environment turns played for it, dropped ones included."""
+    """Environment turns played for the update, those of dropped groups included."""
     metrics: dict[str, float] = field(default_factory=dict)
     scores: dict[str, NDArray[Any]] = field(default_factory=dict)
     """The collector's values of each of the N turns, by column name (``value_N``); they join the

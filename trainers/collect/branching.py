@@ -1,4 +1,4 @@
-"""Turns at which trees branch: drawn uniformly, or with an open outcome and a short rest."""
+"""Where trees branch: at uniformly drawn turns, or where success is uncertain and the end near."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from creditrl.trainers.collect.continued import Chooser, Leaf
 __all__ = ["Anywhere", "WhereOpen"]
 
 _MEMORY = 0.9
-"""Factor by which an update decays earlier counts, because the policy changes."""
+"""Factor by which every update decays earlier counts, because the policy changes."""
 _PRIOR = 2.0
 """Prior visits of every place: one success, one failure."""
 
@@ -55,7 +55,7 @@ class WhereOpen(Chooser):
     same number of successes among their group's *other* members. Each place is drawn independently.
 
     So whether an episode branches before a turn depends on earlier updates and on other episodes,
-    never on the outcome of that turn, which keeps the gradient unbiased.
+    but not on the outcome of that turn, which keeps the gradient unbiased.
 
     Args:
         turns: turns of branches per turn of the groups' episodes, on average, as estimated from
@@ -77,9 +77,9 @@ class WhereOpen(Chooser):
     def choose(
         self, leaves: Sequence[Leaf], round_number: int, rng: np.random.Generator
     ) -> list[tuple[int, int]]:
-        """Return the drawn places, each repeated once per way; none is an episode's first.
+        """Return the drawn places, each repeated once per branch; never an episode's first turn.
 
-        The group already has several ways out of the first state.
+        At the first turn the group's episodes are already alternatives of each other.
         """
         spots = []
         for b, others in enumerate(_others(leaves)):

@@ -1,4 +1,4 @@
-"""Groups of episodes, and continuations from their states: to value states, or to grow trees.
+"""Groups of episodes, and continuations from their states, to value states or to grow trees.
 
 A state is restored as it was before a turn, including its remaining turns and its random state. In
 a stochastic environment, all continuations from one state therefore see the same random numbers:
@@ -38,7 +38,7 @@ __all__ = ["Chooser", "ForestCollector", "Leaf", "VineCollector"]
 
 
 class _Continuing(Collector):
-    """Plays groups, stores the places that they pass, and plays on from some of them.
+    """Plays groups, stores the places on their way, and plays on from some of them.
 
     Args:
         context: of the run.
@@ -75,7 +75,7 @@ class _Continuing(Collector):
 
         Args:
             starts: places in unfinished episodes.
-            update: stamped into the records.
+            update: number of the update, recorded in the trajectories.
             label: first part of trajectory ids.
             keep: also return the places before the turns of each.
         """
@@ -132,10 +132,10 @@ class _Continuing(Collector):
 
 
 class VineCollector(_Continuing):
-    """Plays groups, and some continuations from before their turns, which value the states.
+    """Plays groups, and estimates the values of some of their states by continuations.
 
-    The episodes of the groups are what an update learns from; columns ``value_N`` and ``valued_N``
-    hold the results of the continuations. A group with a failed continuation is dropped as a whole.
+    An update learns only from the episodes of the groups. Columns ``value_N`` and ``valued_N`` hold
+    the results of the continuations. A group with a failed continuation is dropped as a whole.
 
     Args:
         context: of the run.
@@ -159,7 +159,7 @@ class VineCollector(_Continuing):
         self.gamma = gamma
 
     def collect(self, update: int) -> Collected:
-        """Play the groups, then from the chosen turns, whose choice depends on no outcome."""
+        """Play the groups, then on from turns that are drawn independently of outcomes."""
         found, places = self.main(update)
         rng = stream("branches", self.context.seed, update)
         size_B = [len(before) for before in places]
@@ -194,15 +194,15 @@ class VineCollector(_Continuing):
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """An episode of a tree, whole, shared turns included."""
+    """A whole episode of a tree, shared turns included."""
 
     trajectory: Trajectory
     places: tuple[Place, ...]
-    """Before each of its turns."""
+    """The place before each of its turns."""
     parent: int = -1
     """Number of the leaf from which it branched; -1: it was played from the start."""
     left: int = 0
-    """Its own first turn."""
+    """First turn that it does not share with its parent."""
 
 
 class Chooser(ABC):
@@ -212,7 +212,7 @@ class Chooser(ABC):
     def choose(
         self, leaves: Sequence[Leaf], round_number: int, rng: np.random.Generator
     ) -> list[tuple[int, int]]:
-        """Return (leaf, turn) of places to play on from; one can occur several times.
+        """Return (leaf, turn) of the places to play on from; a place can occur several times.
 
         A branch can start only before a leaf's own turns (``turn >= left``).
         """
@@ -232,9 +232,9 @@ class ForestCollector(_Continuing):
     """Plays groups, and grows a tree out of each of their episodes.
 
     Every path through a tree is a complete episode of the group; columns ``parent_N`` and
-    ``left_N`` record what it shares with which, see :mod:`creditrl.trainers.credit.branches`. A
-    shared turn was played, and counts in the budget, once. A group with a failed branch is dropped
-    as a whole.
+    ``left_N`` record which turns it shares with which episode, see
+    :mod:`creditrl.trainers.credit.branches`. A shared turn is played, and counts in the budget,
+    once. A group with a failed branch is dropped as a whole.
 
     Args:
         context: of the run.

@@ -30,19 +30,19 @@ def outcomes_differ(
 class DynamicCollector(Checked, Collector):
     """Collects repeatedly, and keeps groups with a learning signal.
 
-    The last try keeps all of its groups, so that an update is never empty: a policy that fails
-    everywhere continues.
+    The last try keeps all of its groups, so that an update is never empty, even if the policy fails
+    everywhere.
     """
 
     collector: RolloutCollector
     """Collector of groups."""
     teaches: Callable[[Sequence[Trajectory]], bool]
-    """Whether a group is kept."""
+    """Returns whether a group is kept."""
     tries: Count = 10
     """Maximum number of collections per update (released code: 10)."""
 
     def collect(self, update: int) -> Collected:
-        """Return the number of groups of one collection, or fewer after the last try."""
+        """Return as many groups as one collection has, or fewer after the last try."""
         wanted = self.collector.venv.num_groups
         kept: dict[int, list[Trajectory]] = {}
         turns = dropped = played = 0

@@ -59,8 +59,8 @@ class RolloutCollector(Collector):
     """Whether copies wait for each other's replies."""
 
     def __post_init__(self, count_states: bool) -> None:
-        # Replaying a failed episode needs snapshots of every start. In one process no worker can
-        # die, and an engine that fails there fails again, unless a live model fails.
+        # Replaying a failed episode needs snapshots of every start, and helps only if a worker can
+        # die or the environment calls a live model: any other failure would repeat.
         self.retries = self.retries if self.venv.retry_helps else 0
         self.seen = SeenStates() if count_states else None
 
@@ -96,7 +96,7 @@ class RolloutCollector(Collector):
         except WorkerError:
             if not self.retries:
                 raise
-            # It died when nothing can continue without it, e.g. while all starts were saved.
+            # It died where collection cannot continue without it, e.g. while all starts were saved.
             trajectories = self._play(update, attempt)
         require_valid(trajectories, update)
         kept, dropped = drop_failed_groups(trajectories)

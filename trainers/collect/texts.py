@@ -18,7 +18,7 @@ class _Reader:
 
     name = "reader"
     actions = "listed"
-    """It gets the list from which a policy may choose, to read that, too."""
+    """Makes prompts list what a policy may choose from, so that these texts are read, too."""
 
     def __init__(self, venv: TextVectorEnv, form: PromptForm, seed: int) -> None:
         self.texts: set[str] = set()
@@ -43,7 +43,7 @@ class _Reader:
 def environment_texts(venv: TextVectorEnv, form: PromptForm, episodes: int, seed: int) -> list[str]:
     """Return the distinct prompts, replies and last observations of at least ``episodes`` episodes.
 
-    Half of them are the expert's, if there is one: solved states have their own symbols.
+    Half of them are the expert's, if there is one: solved states may have symbols of their own.
 
     Args:
         venv: autoreset disabled, groups of one.

@@ -1,4 +1,4 @@
-"""Collect along a tree: several rollouts at a state, continue with the best, backtrack to the rest.
+"""Collect by tree search: several rollouts from a state, follow the best, backtrack to the rest.
 
 Source: 3SPO, arXiv 2606.09961: ranked backtracking depth-first search. Every update has the
 transitions out of one state of each tree; the frontier is a stack of states that were not expanded,
@@ -66,7 +66,7 @@ class TreeConfig(Checked):
     paper's depth-first search: near the turn limit if a branch ended there. "first": at a state
     with the fewest turns, from which a branch is nearly an episode."""
     uniform: int | None = None
-    """Ablation: number of rollouts at every state, whatever its score."""
+    """Ablation: a fixed number of rollouts at every state, whatever its score."""
     source: StateSource = "text"
     """What identifies a state: the complete observation, or the simulator's state."""
     scope: Literal["shared", "task"] = "shared"
@@ -120,7 +120,7 @@ class _Tree:
     task: int = 0
     seed: int = 0
     begun: int = 0
-    """Number of tasks started in this place."""
+    """Number of tasks that this tree has started."""
     root: _Node | None = None
     node: _Node | None = None
     """Current state of the search; None: it must backtrack."""
@@ -232,7 +232,7 @@ class TreeCollector(Collector):
         return Collected([replace(t, policy_version=update) for t in kept], turns, metrics)
 
     def _settle(self, place: int) -> int:
-        """Move a tree to a state worth rollouts; returns how many, 0 if the tree is done."""
+        """Move a tree to a state that gets rollouts; returns how many, 0 if the tree is done."""
         skips = 0
         while True:
             tree = self._trees[place]
@@ -261,7 +261,7 @@ class TreeCollector(Collector):
             if rollouts:
                 return rollouts
             if node.depth == 0:
-                # Given up before it was started. If all are, one is tried anyway.
+                # Skip a task whose first state is given up, but not too many in a row.
                 if skips >= _SKIPS:
                     return self.config.rollouts
                 skips += 1
@@ -550,7 +550,7 @@ class TreeCollector(Collector):
         """Take what :meth:`state_dict` returned; the states are restored by playing the actions."""
         self.table.load_state_dict(state["table"])
         self.restores, self.skipped = int(state["restores"]), int(state["skipped"])
-        # Before, outcomes in the table were successes always.
+        # In older checkpoints, outcomes were always successes.
         self._solved = int(state.get("solved", self.table.solved))
         self._recent = deque(state["recent"], maxlen=_RECENT)
         self._lengths = deque(state["lengths"], maxlen=_RECENT)

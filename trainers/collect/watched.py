@@ -1,4 +1,4 @@
-"""The policy's agent, watched: how long its replies take, and when its weights may change."""
+"""A wrapper of the policy's agent: times its replies, and lets weights change between them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class WatchedAgent:
         self.watch = watch
         self.name = agent.name
         self.version: Callable[[], int] | None = None
-        """Returns the updates that its weights have seen, recorded with every reply; None: not
-        recorded."""
+        """Returns how many updates the agent's weights have had, recorded with every reply; None:
+        not recorded."""
         self._changed = threading.Condition()
         self._stopped = False
-        self._holding = False  # whether another thread awaits, or is in, a moment without replies
+        self._holding = False  # whether another thread waits for, or is in, between_replies
         self._under_way = 0
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
