@@ -18,7 +18,7 @@ KLKind = Literal["k1", "k2", "k3", "abs"]
 
 @dataclass(frozen=True, slots=True)
 class PolicyLossConfig(Checked):
-    """Ratio that is clipped and where, weights of tokens, and added terms."""
+    """The ratio and its clip, the weights of tokens, and added terms."""
 
     ratio: Ratio = "token"
     """"token" (PPO, GRPO, DAPO), "turn" (iStar), "sequence" (GSPO), "none" (REINFORCE)."""

@@ -42,7 +42,7 @@ def importance_weights(
             be present. None: every token has its own.
 
     Returns:
-        (``weight_M``, ``capped_M``: whether the cap was in force), both without gradient.
+        ``weight_M``, and ``capped_M``, whether the weight was capped; both without gradient.
 
     Raises:
         CreditInputError: columns of unequal length.

@@ -1,4 +1,4 @@
-"""Metrics of a loss as sums, so that those of micro-batches (and ranks) sum to the whole's."""
+"""Metrics of a loss as sums, so that those of micro-batches (and ranks) can be added."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 __all__ = ["add_metrics", "mean_metrics"]
 
-# The divisor of each sum for its mean.
+# The count by which each sum is divided.
 _DENOMINATOR = {
     "ratio_sum": "units",
     "clipped_low": "units",

@@ -1,4 +1,4 @@
-"""The policy loss: clipped importance ratios per token, turn or sequence; plain policy gradient.
+"""The policy loss: clipped importance ratios per token, turn or sequence, or plain REINFORCE.
 
 Sources: PPO's clip, Schulman et al. 2017, eq. 7; REINFORCE, Williams 1992; asymmetric clip and
 token mean, DAPO, Yu et al. 2025, eq. 8; sequence ratio with the stop-gradient token form, GSPO,
@@ -149,7 +149,7 @@ def policy_loss(
 def _units(
     cfg: PolicyLossConfig, turn: torch.Tensor, episode: torch.Tensor
 ) -> tuple[torch.Tensor | None, torch.Tensor]:
-    """Return each token's unit (which has one ratio; None: the token itself) and its length."""
+    """Return the unit that shares a ratio with each token (None: itself alone), and its length."""
     if cfg.ratio in ("token", "none"):
         return None, torch.ones_like(turn, dtype=torch.float32)
     which = turn if cfg.ratio == "turn" else episode
