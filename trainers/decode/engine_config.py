@@ -1,4 +1,4 @@
-"""Settings of vLLM as the policy's sampler, separate from its code: using them imports no torch."""
+"""Settings of vLLM as the policy's sampler, separate from its code so that they need no torch."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class TransformersSampler(Sampler):
             **self.settings,
             **sampling,
         )
-        # While a step is recorded, no thread may wait for the whole device, as compiling does.
+        # Compiling waits for the whole device, which no thread may do while a step is recorded.
         agent.records_steps = not policy.compile
         return agent, TwinWeights(policy, twin, agent.weights_changed)
 
@@ -122,7 +122,7 @@ class VLLMSampler(Sampler):
         self._engine: TokenEngine | None = None
         self._sync: WeightSync | None = None
         if config.rollout.backend == "vllm":
-            find_vllm()  # now, not after minutes of cloning
+            find_vllm()  # fail now, not after minutes of cloning
         else:
             self._engine = self._server()
 
@@ -160,7 +160,7 @@ class VLLMSampler(Sampler):
         )
 
     def held(self, policy: Policy, **sampling: Unpack[Sampling]) -> tuple[PolicyAgent, HeldWeights]:
-        """Return an agent over the engine, whose weights are its own already."""
+        """Return an agent over the engine, which has its own weights anyway."""
         agent = self._agent(policy, copy.deepcopy(policy.tokenizer), sampling)
         return agent, EngineWeights(policy, agent.weights_changed)
 
@@ -190,7 +190,7 @@ class VLLMSampler(Sampler):
 
 
 def engine_settings(config: TrainConfig, policy: Policy) -> tuple[Any, dict[str, Any]]:
-    """Return plain settings, easy to send, from which :func:`start_engine` makes an engine."""
+    """Return plain, picklable settings from which :func:`start_engine` makes an engine."""
     cfg = config.rollout.vllm
     rank = 0
     if has_lora(policy.model) and cfg.sync.adapters is not False:
@@ -215,6 +215,6 @@ def engine_settings(config: TrainConfig, policy: Policy) -> tuple[Any, dict[str,
 def start_engine(shape: Any, settings: dict[str, Any]) -> LocalEngine:
     """Return an engine in this process for a model of this shape, without weights yet."""
     with tempfile.TemporaryDirectory(prefix="creditrl-shape-") as folder:
-        # The shape is enough: the weights come with the first sync.
+        # The config is enough: the weights come with the first sync.
         shape.save_pretrained(folder)
         return LocalEngine(folder, weights=False, **settings)

@@ -1,7 +1,7 @@
 """The policy's replies when several processes train it: each rank decodes for some of the copies.
 
-Rank 0 asks and draws random numbers; these decide the replies, whichever rank decodes them. So a
-run in several processes plays the same episodes as in one.
+Rank 0 sends the prompts and the random numbers, which determine the replies whichever rank decodes
+them. So a run in several processes plays the same episodes as in one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """New weights for a generation engine, and a check that it computes with them.
 
-An engine that keeps old weights gives no sign: replies look as before, and the policy drifts away
-from what samples its data. Known causes: weight matrices packed at load time (vLLM on a CPU), an
-adapter with a known number that is not read again, cached prefixes. So after every sync the engine
+An engine that keeps old weights fails silently: replies look as before, and the policy drifts away
+from the sampler. Known causes: weight matrices packed at load time (vLLM on a CPU), an adapter that
+is not read again because its number is known, cached prefixes. So after every sync the engine
 answers a few prompts, and the answers are compared with the training model's.
 """
 
@@ -34,10 +34,10 @@ _PICTURE = (96, 96)
 class Probe:
     """Fixed prompts on whose next tokens an engine and a policy must agree.
 
-    Two checks. The mean difference is at most the tolerance: that finds wrong weights. And if the
-    policy's numbers have changed since the last check by more than a tenth of the tolerance, the
-    engine's must not be identical to before: that finds old weights after an update too small for
-    the first check, because an engine's rounding is reproducible.
+    Two checks. The mean difference must be at most the tolerance, which finds wrong weights. And if
+    the policy's numbers have changed since the last check by more than a tenth of the tolerance,
+    the engine's must have changed as well, which finds old weights after an update too small for
+    the first check (an engine's rounding is reproducible).
 
     Args:
         config: see :class:`SyncConfig`.
@@ -81,7 +81,7 @@ class Probe:
 
     @classmethod
     def of(cls, policy: Policy, config: SyncConfig, context: int) -> Probe:
-        """Return a probe for engines with a context of this many tokens, and for a policy."""
+        """Return a probe for a policy, and for engines with a context of this many tokens."""
         return cls(
             config,
             min(len(policy.tokenizer), policy.base.config.get_text_config().vocab_size),
@@ -137,7 +137,7 @@ _ADVICE = (
 
 
 class WeightSync:
-    """Brings a policy's weights into an engine.
+    """Sends a policy's weights to an engine.
 
     With adapters the engine gets the base weights when they have changed, and the adapters every
     time. Otherwise it gets all weights every time, adapters folded in. A server reads them from a
@@ -232,7 +232,8 @@ class WeightSync:
     def _check_eyes(self, policy: Policy, probe: Probe) -> None:
         """Raise if the engine drops adapters of vision layers, as a vLLM server does by default.
 
-        Fresh adapters change nothing, so the probe would notice late: here they do for one answer.
+        Fresh adapters have no effect, so the probe would find that only after some updates. Here
+        they are given an effect for one answer.
 
         Raises:
             EngineError: the answer to a picture stays the same.

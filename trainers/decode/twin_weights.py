@@ -1,4 +1,4 @@
-"""Weights that sample while the policy's change: a copy of the policy, or those in an engine."""
+"""Weights to sample from while the policy is trained: a copy of the policy's, or an engine's."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ class TwinWeights:
 
 
 class EngineWeights:
-    """The weights in an engine, which has its own.
+    """The weights in an engine.
 
-    A copy of those that training changes is kept in host memory, for checkpoints.
+    A copy of the trained ones is kept in host memory, for checkpoints.
 
     Args:
         policy: its weights are copied.
@@ -109,7 +109,7 @@ class EngineWeights:
 
 
 def _trained(model: Any) -> dict[str, Any]:
-    """Return the weights that training changes, by name; live ones."""
+    """Return the live trained weights by name."""
     return {name: value for name, value in model.named_parameters() if value.requires_grad}
 
 
