@@ -1,9 +1,9 @@
 """One training run in several processes, as torchrun starts them.
 
 Rank 0 runs it: it plays, evaluates, decides and writes, as in a single process. The other ranks
-follow: they decode for some of the copies, score and learn from some of the rows, and hold their
-part of the weights: the policy's, its reference's, and those of learned models, which are trained
-the same way. Adapters and heads are whole on every rank.
+follow: they decode for some of the environment copies, score and learn from some of the rows, and
+hold shards of the weights of the policy, its reference and the learned models, which are trained
+the same way. Adapters and heads are not sharded.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Phase = Literal["clone", "train"]
 
 
 class SharedTrainer(Trainer):
-    """A trainer that every rank has; calls of rank 0's are repeated by the others.
+    """A trainer that every rank has; the other ranks repeat the calls of rank 0's.
 
     Args:
-        phase: which of the run's trainers this is.
+        phase: phase of the run that this trainer is for.
         policy: whole on every rank; its weights are sharded here.
         arguments: as for :class:`Trainer`.
         options: as for :class:`Trainer`.
@@ -61,7 +61,7 @@ class SharedTrainer(Trainer):
             return super().reply_loss(trajectories)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state from which one or several processes can continue: every tensor whole."""
+        """Return a state without sharded tensors, so that any number of processes can continue."""
         with self.policy.ranks.together("state"):
             return super().state_dict()
 
@@ -77,7 +77,7 @@ class SharedTrainer(Trainer):
 
     def _learn(self, collected: Collected, progress: float) -> dict[str, float]:
         with self.policy.ranks.together("learn", collected, self.clock.updates, progress):
-            # Whole weights were for decoding, and are outdated after this.
+            # The gathered weights were for decoding, and will be outdated.
             self.policy.release()
             return super()._learn(collected, progress)
 

@@ -48,15 +48,15 @@ _LOST = (
 # Messages of gloo when a process is not known to have died, but does not answer.
 _SILENT = ("timed out waiting", "application timeout")
 _PATIENCE = timedelta(hours=1)
-"""How long processes wait for each other: one that loads a model may take long."""
+"""How long processes wait for each other; loading a model can take long."""
 _BEAT = 60.0
-"""Seconds between rank 0's heartbeats, which can play and evaluate for longer than others wait."""
+"""Seconds between heartbeats of rank 0, which can be busy for longer than the others wait."""
 _WAIT = "wait"
 
 
 @dataclass(slots=True)
 class Ranks:
-    """This process among those of a run; a run of one process does not communicate."""
+    """The processes of a run, as seen from this one; a run of one process does not communicate."""
 
     rank: int = 0
     size: int = 1
@@ -71,7 +71,7 @@ class Ranks:
 
     @contextmanager
     def together(self, command: str, *payload: Any) -> Iterator[None]:
-        """Make the other ranks do the same as this block; in a nested block they already do.
+        """Make the other ranks do the same as this block; nested blocks send nothing.
 
         Args:
             command: what :meth:`hear` returns to them.
@@ -181,9 +181,9 @@ class Ranks:
         return tensor.numpy()
 
     def average_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Average over the ranks the gradients of parameters that every rank has whole.
+        """Average the gradients of unsharded parameters over the ranks.
 
-        Those of sharded parameters are means already.
+        Those of sharded parameters are averages already.
         """
         if self.size == 1:
             return
@@ -238,10 +238,10 @@ class Ranks:
         return loss if self.size == 1 else loss * (self.size if counts else 0)
 
     def deal(self, batches: Sequence[B]) -> list[tuple[B, bool]]:
-        """Return this rank's micro-batches, by tokens; the flag says whether one counts.
+        """Return this rank's micro-batches, balanced by tokens; the flag says whether one counts.
 
-        A sharded model computes on all ranks at once, so each gets the same number: those with
-        fewer repeat a small one, whose results must be discarded.
+        A sharded model computes on all ranks at once, so every rank needs the same number of
+        micro-batches: ranks with fewer repeat a small one, whose results must be discarded.
         """
         if self.size == 1 or not batches:
             return [(batch, True) for batch in batches]
@@ -300,7 +300,7 @@ def launched() -> int | None:
 
 
 def started() -> tuple[int, int]:
-    """Return how many processes torchrun started: of the run, and on this machine; else (1, 1)."""
+    """Return how many processes torchrun started, in total and on this machine; else (1, 1)."""
     if launched() is None:
         return 1, 1
     size = int(os.environ["WORLD_SIZE"])
@@ -308,7 +308,9 @@ def started() -> tuple[int, int]:
 
 
 def join(device: str = "auto") -> Ranks:
-    """Return this process's place among those that torchrun started; alone if it started none.
+    """Join the processes that torchrun started, and return this one's place among them.
+
+    Without torchrun the process is alone.
 
     Args:
         device: "cpu", "cuda", or "auto": a GPU if there is one.
@@ -359,8 +361,9 @@ def without_ranks() -> dict[str, str]:
 def lost_others() -> Iterator[None]:
     """Raise :class:`LostRankError` if torch reports that a process at the other end has died.
 
-    If one has not answered for too long, no other process reports it: that error has a message.
-    Other failures (a dead server, NCCL that cannot start) raise their own errors.
+    If a process has not answered for too long, nobody reports why: the error is a
+    :class:`CreditRLError` with that message. Other failures (a dead server, NCCL that cannot start)
+    raise their own errors.
     """
     try:
         yield

@@ -31,7 +31,7 @@ def connect(config: TrainConfig) -> Callable[[], None]:
         return lambda: None
     require_extra("ray", "ray")
     if cfg.address == "local":
-        # Ray listens only on the loopback if it may not form clusters, which it reads here.
+        # This makes Ray listen only on the loopback interface.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     import ray
 

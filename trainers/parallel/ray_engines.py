@@ -1,10 +1,9 @@
-"""Policies that decode on the machines of a Ray cluster, behind the same agents.
+"""Engines that decode on the machines of a Ray cluster, behind the same agent interface.
 
 Each engine is an actor: a copy of the policy, or a vLLM engine. New weights are sent to all of them
-once per update, and a few prompts check that each computes with them; the same holds for a
-replacement engine, before its replies count. The randomness of draws is generated here and sent
-with each call (random numbers, or a seed for every vLLM request), so a lost engine costs no
-episode: another one gives its replies.
+once per update, and a few prompts check that each computes with them; so they are to a replacement
+engine, before its replies count. The random numbers (or a seed for every vLLM request) are drawn
+here and sent with each call, so a lost engine costs no episode: another one gives the same replies.
 """
 
 from __future__ import annotations
@@ -64,8 +63,8 @@ __all__ = [
 ]
 
 _ATTEMPTS = 3
-"""How often prompts of lost engines are retried, and how often in a row an engine is restarted that
-is lost before it has shown that it computes with the policy's weights."""
+"""How often the prompts of lost engines are retried, and how often in a row an engine is restarted
+that is lost before its probe has passed."""
 
 
 _WAKE = 0.02
@@ -80,8 +79,8 @@ class _Place:
     actor: Any
     probe: Probe | None = None
     pending: list[Any] = field(default_factory=list)
-    """Futures of the weights sent to it, and of its answers to the probe; before any were sent, of
-    its start."""
+    """Futures of the weights sent to it and of its answers to the probe, or at first of its
+    start."""
     told: bool = True
     """Whether weights were sent to it. A replacement gets them once it has started: calls that wait
     for room would keep the weights of every update in Ray's memory."""
@@ -116,7 +115,7 @@ class RayEngines(ABC):
         self._probe: Probe | None = None
         self._expected_PV: Any = None
         self.lost = 0
-        self._why = ""  # the last one was lost
+        self._why = ""  # why the last one was lost
         self._places = [_Place(n, self._start()) for n in range(self._cfg.engines)]
 
     def renew(self, policy: Policy) -> None:
@@ -292,7 +291,7 @@ class RayEngines(ABC):
 
     def _start(self, *, again: bool = False) -> Any:
         cfg = self._cfg
-        # In place of a lost one: the rest of the cluster may be full.
+        # A replacement asks for no CPU, because the rest of the cluster may be full.
         options: dict[str, Any] = {"scheduling_strategy": "SPREAD", "num_cpus": 0}
         if cfg.gpus:
             options["num_gpus"] = cfg.gpus
@@ -333,7 +332,7 @@ class TransformersEngines(RayEngines):
     """Engines that are copies of the policy."""
 
     def __init__(self, config: TrainConfig, policy: Policy) -> None:
-        # The inputs of a copy; other sections have types created in each process.
+        # Only what a copy reads: other sections have types that each process creates anew.
         said = config.rollout
         self._config = TrainConfig(
             policy=config.policy,
@@ -377,7 +376,7 @@ class VLLMEngines(RayEngines):
 
     def __init__(self, config: TrainConfig, policy: Policy) -> None:
         shape, settings = engine_settings(config, policy)
-        # Nothing else computes on its device.
+        # Nothing else uses the engine's device, so it never sleeps.
         self._made_of = shape, settings | {"can_sleep": False}, config.rollout.ray.gpus > 0
         self._context = 0
         self.name = settings["name"]
@@ -494,7 +493,7 @@ class _RayQueue:
         ready = self._engines.ready()
         parts: dict[int, list[int]] = {}
         for number, request in requests.items():
-            # Copies stay with their engine, which has cached their prompts' prefixes.
+            # An environment copy stays with its engine, which has cached its prompts' prefixes.
             parts.setdefault(request.copy // COPY_BLOCK % len(ready), []).append(number)
         for k, numbers in parts.items():
             place = ready[k]
@@ -604,12 +603,12 @@ class RaySampler(Sampler):
         return self._agent(policy, None, sampling)
 
     def held(self, policy: Policy, **sampling: Unpack[Sampling]) -> tuple[PolicyAgent, HeldWeights]:
-        """Return an agent over the engines, whose weights are their own already."""
+        """Return an agent over the engines, which have their own weights anyway."""
         # Two threads must not use a tokenizer at once.
         agent = self._agent(policy, copy.deepcopy(policy.tokenizer), sampling)
         engines = self._engines
         assert engines is not None, "started for the agent"
-        # Now, in the thread that updates the policy, and not when the other one asks.
+        # Send at once, in the thread that updates the policy, not when the other thread asks.
         return agent, EngineWeights(policy, lambda: engines.load(policy))
 
     def _agent(self, policy: Policy, tokenizer: Any, sampling: Sampling) -> PolicyAgent:
@@ -688,7 +687,7 @@ class _PolicyEngine:
         if self._agent is None or sampling != self._sampling:
             self._sampling = sampling
             self._agent = self._sampler.agent(self._policy, seed=0, **sampling)
-        # Arrays that Ray carries cannot be written to.
+        # Copied, because arrays from Ray are read-only.
         replies: list[Reply] = self._agent.answer(prompts, torch.from_numpy(np.array(draws)))
         return replies
 

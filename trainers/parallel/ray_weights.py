@@ -1,4 +1,4 @@
-"""Weights as arrays of bytes: Ray shares these between processes, while it pickles tensors."""
+"""Weights as arrays of bytes, which Ray shares between processes; tensors it would pickle."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pack(weights: Iterable[tuple[str, torch.Tensor]]) -> list[Packed]:
 
 
 def unpack(packed: Sequence[Packed]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors, each a copy: arrays out of Ray's store cannot be written to."""
+    """Yield the tensors as copies, because arrays in Ray's store are read-only."""
     import torch
 
     for name, dtype, shape, byte_N in packed:

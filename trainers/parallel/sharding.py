@@ -71,22 +71,21 @@ class ShardedModel:
         for block in _blocks(decoder):
             fully_shard(block, **options)
         self._root: Any = fully_shard(_Root(model), **options)
-        # Taken now: during computation, the model has whole weights in their place.
+        # Taken now: during computation the model has gathered weights in their place.
         sharded = {name: p for name, p in model.named_parameters(remove_duplicate=False)}
         self._places = {name: p for name, p in sharded.items() if isinstance(p, DTensor)}
 
     def run(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Do some work with the model's parts; every rank must, the same number of times."""
+        """Do some work with the model's parts; all ranks must call it equally often."""
         return self._root(work, *arguments)  # type: ignore[no-any-return]
 
     def fill(self) -> Any:
-        """Return the twin with all weights; every rank must."""
+        """Return the twin with all weights; all ranks must call it."""
         if not self.filled:
             self._put(lambda p: p.full_tensor())
             self.filled = True
             self._fills += 1
-            # Read by caches of results of old weights: memory can be allocated twice at one
-            # address.
+            # Caches check this to drop results of old weights; addresses of tensors can repeat.
             self.twin.weights_version = self._fills
         return self.twin
 
@@ -139,10 +138,10 @@ class _Root(torch.nn.Module):
 
 
 def full_tensors(state: Any) -> Any:
-    """Return a nested state with every sharded tensor whole, on rank 0; every rank must.
+    """Return a nested state with all sharded tensors gathered on rank 0; all ranks must call it.
 
-    There it is on the CPU: the states of several models exceed a GPU's memory. The other ranks,
-    which write nothing, get shapes without memory.
+    They are gathered on the CPU: the states of several models exceed a GPU's memory. The other
+    ranks, which write nothing, get shapes without memory.
     """
     if isinstance(state, DTensor):
         whole = state.full_tensor()
@@ -164,7 +163,7 @@ def clip_gradients(parameters: Sequence[torch.nn.Parameter], largest: float) -> 
     whole = [p for p in parameters if not isinstance(p, DTensor)]
     if not sharded:
         norm_1 = torch.nn.utils.get_total_norm([p.grad for p in whole if p.grad is not None])
-        # Not by 1: that reads and writes all of them. NaN fails the comparison, so it spreads.
+        # Scaling by 1 would still read and write them all. A NaN norm is not skipped: it spreads.
         if not norm_1 + 1e-6 <= largest:
             torch.nn.utils.clip_grads_with_norm_(whole, largest, norm_1)
         return float(norm_1)
@@ -203,7 +202,7 @@ def adamw(parameters: Sequence[torch.nn.Parameter], **options: Any) -> torch.opt
 
 
 def load_adamw(optimizer: torch.optim.AdamW, state: dict[str, Any]) -> None:
-    """Let an optimizer continue from a whole state, in its own way on its own device."""
+    """Load an unsharded state; the optimizer keeps its layout, device and implementation."""
     (own,) = optimizer.param_groups
     ways = {name: own[name] for name in ("fused", "foreach")}
     groups = [{**group, **ways} for group in state["param_groups"]]
