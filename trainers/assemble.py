@@ -35,11 +35,11 @@ class Assembler:
     config: TrainConfig
     """Config of the run, limited to what its environment has."""
     config_hash: str
-    """Stamped into credits."""
+    """Recorded in every credit."""
     method: Method[Any]
     environments: RunEnvironments
     form: PromptForm
-    """The policy's."""
+    """The policy's prompt form."""
     sampler: Sampler
     agent: Callable[..., PolicyAgent]
     """Returns a policy as an agent of the sampler."""

@@ -73,14 +73,14 @@ class Rows:
     split_episodes: int = 0
     """Episodes of two or more turns that became one row per turn."""
     images: tuple[tuple[Any, ...], ...] = ()
-    """Distinct lists of the pictures of a prompt, uint8 [H, W, 3], in the order of their places."""
+    """Distinct lists of a prompt's pictures, uint8 [H, W, 3], in prompt order."""
     image_R: IntArray | None = None
-    """The pictures of each row, -1 for a row without; None: no row has any."""
+    """Index into ``images`` of each row, -1 for a row without pictures; None: no row has any."""
     trees: tuple[TokenTree, ...] = ()
     """Distinct lists of admissible replies."""
     tree_M: IntArray | None = None
-    """The list from which each token's reply was chosen, -1 for none; None: none was chosen from a
-    list."""
+    """Index into ``trees`` of the list from which each token's reply was chosen, -1 for none; None:
+    no reply was chosen from a list."""
     node_M: IntArray | None = None
     """The node of that list before the token."""
 
@@ -153,7 +153,7 @@ class RowBatch:
     token_index: IntArray
     """Place of each token in the :class:`Rows` that this was cut from."""
     images: tuple[tuple[Any, ...], ...] = ()
-    """The pictures of each row, in the order of their places; empty where no row has any."""
+    """The pictures of each row, in prompt order; empty if no row has any."""
     trees: tuple[TokenTree, ...] = ()
     """Lists from which tokens' replies were chosen."""
     tree_M: IntArray | None = None
@@ -182,8 +182,8 @@ def build_rows(
             context is not append-only. ``"auto"``: one row per episode if its context is
             append-only, else one per turn; the result counts both. Every turn with a picture is its
             own row.
-        merge_equal: compute equal rows once, see the function of that name. Loss and gradient are
-            the same.
+        merge_equal: compute equal rows once, see :func:`merge_equal`. Loss and gradient are the
+            same.
 
     Raises:
         CreditInputError: a turn has reply tokens and no prompt tokens; an episode that is not
@@ -292,7 +292,7 @@ def build_rows(
         tree_M=np.array(tree_M, dtype=np.int64) if tree_number else None,
         node_M=np.array(node_M, dtype=np.int64) if tree_number else None,
     )
-    # Turns without reply tokens leave rows, or ends of rows, that predict nothing.
+    # Turns without reply tokens add rows, or ends of rows, that predict nothing.
     if len(size_N) and not size_N.all():
         built = built.select_tokens(np.arange(total))
     return _merged(built) if merge_equal else built
@@ -316,7 +316,7 @@ def _merged(rows: Rows) -> Rows:
     bounds = (rows.offset_R * 4).tolist()
     keys = [data[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
     if rows.image_R is not None:
-        # In front, so that no row is a prefix of one with another picture.
+        # The picture's index comes first, so that no row is a prefix of one with other pictures.
         seen = (rows.image_R + 1).astype(">u4")
         keys = [image.tobytes() + key for image, key in zip(seen, keys, strict=True)]
     order = sorted(range(len(keys)), key=keys.__getitem__)

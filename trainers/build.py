@@ -1,4 +1,4 @@
-"""The policy of a run: with its initial and with its last weights."""
+"""Build a run's initial policy, or load it with its last weights."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def load_policy(config: TrainConfig, folder: RunFolder) -> tuple[Policy, str]:
         DataError: the run has neither.
         CheckpointError: the checkpoint is damaged or of another version.
     """
-    # A run on a GPU is also read where there is none.
+    # A GPU run can also be read on a machine without a GPU.
     device = "cpu" if config.policy.device == "cpu" else device_of(None)
     checkpoint = latest_checkpoint(folder.checkpoints)
     saved = folder.path / "policy" / "last"
@@ -87,7 +87,7 @@ def load_policy(config: TrainConfig, folder: RunFolder) -> tuple[Policy, str]:
         return Policy.load(saved, dtype=config.policy.dtype, device=device), str(saved)
     state, _ = load_checkpoint(checkpoint, {"method": config.method.name})
     if saved.is_dir():
-        # It has the tokenizer; training a new one would require playing the environment.
+        # Use its tokenizer: training a new one would require playing the environment.
         policy = Policy.load(saved, dtype=config.policy.dtype, device=device)
     else:
         venvs: list[TextVectorEnv] = []

@@ -2,8 +2,8 @@
 
 Tasks, episodes, sampling and minibatches of an update depend only on (seed, update), so a
 checkpoint holds weights, optimizer states, learned models and counters, and no generator state.
-Its manifest, ``checkpoint.json``, has the SHA-256 of the state and of itself: a flipped bit would
-otherwise become a weight that nobody trained.
+Its manifest, ``checkpoint.json``, has the SHA-256 of the state and of itself, so that a corrupted
+checkpoint is refused.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ FORMAT = 1
 _META = "checkpoint.json"
 _STATE = "state.pt"
 _OLD = ".removed_"
-"""Prefix of a folder that is being removed: after a kill, no half checkpoint keeps its name."""
+"""Prefix that a folder gets before it is removed: if the process is killed, no half-removed
+checkpoint has a valid name."""
 
 
 def save_checkpoint(
     folder: Path, update: int, state: Mapping[str, Any], meta: Mapping[str, Any], keep: int
 ) -> Path:
-    """Write ``folder/update_000123`` whole or not at all; then remove all but the newest ``keep``.
+    """Write ``folder/update_000123`` atomically, then remove all but the newest ``keep``.
 
     Args:
         folder: the run's folder of checkpoints.
@@ -72,7 +73,7 @@ def save_checkpoint(
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
-    """Return the newest whole checkpoint of a run, or None."""
+    """Return the newest complete checkpoint of a run, or None."""
     found = _whole(folder)
     return found[-1] if found else None
 
@@ -140,19 +141,19 @@ def _damaged(path: Path, how: str) -> CheckpointError:
 
 
 def _digest(meta: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a manifest, whatever its spacing."""
+    """Return the SHA-256 of a manifest, independent of its whitespace."""
     return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
 
 
 class _Hashed:
-    """A writable file that digests what is written, so that it need not be read again."""
+    """A writable file that hashes what is written, so that it need not be read again."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._sha256 = hashlib.sha256()
 
     def write(self, data: bytes) -> int:
-        """Write and digest."""
+        """Write and hash."""
         self._sha256.update(data)
         return self._file.write(data)
 
@@ -184,7 +185,7 @@ def _remove(path: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Remove leftovers of kills: drafts, and checkpoints that were already being removed."""
+    """Remove what killed processes left: drafts and half-removed checkpoints."""
     bare = [path for path in folder.glob("update_*") if not (path / _STATE).exists()]
     for path in [*folder.glob(".partial_*"), *folder.glob(f"{_OLD}*"), *bare]:
         shutil.rmtree(path, ignore_errors=True)

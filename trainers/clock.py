@@ -1,4 +1,4 @@
-"""Used part of a budget."""
+"""How much of its budget a run has used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Clock"]
 
 @dataclass(slots=True)
 class Clock:
-    """Used part of the budget."""
+    """The used part of the budget."""
 
     updates: int = 0
     seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""The clone phase: the expert's or a run's demonstrations, and a policy that imitates them."""
+"""The clone phase: behaviour cloning of demonstrations from the expert or from another run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Demonstrations:
     """Config of the run, limited to what its environment has."""
     environments: RunEnvironments
     form: PromptForm
-    """The policy's."""
+    """The policy's prompt form."""
     agent: Callable[..., PolicyAgent]
     """Returns a policy as an agent; the agent's conversation format is used."""
     _made: list[Trajectory] | None = field(default=None, init=False)

@@ -1,4 +1,4 @@
-"""One update of a recipe on this machine, however large its model is: does it build, does it learn?
+"""One update of a recipe on this machine, however large its model: does it build and learn?
 
 Everything that the recipe names is built and used once: prompt form, chat template, adapters,
 learned models, reference, exploration, cloning, evaluation, checkpoint. A model that is not small
@@ -48,17 +48,17 @@ _REPLY, _EXPERT_REPLY = 64, 256
 """Tokens of a reply, which random weights never end; the second is enough for cloned expert
 replies."""
 _MOST = {"warmup": 0, "steps": 1, "batch": 2 * _COPIES}
-"""Limits of a method's settings: updates that the policy waits, a learned model's steps, their
-size."""
+"""Upper limits of a method's settings: warm-up updates of the policy, a learned model's steps,
+their batch."""
 _TEXT_EPISODES = 32
 """Episodes from whose text the tokenizer is made."""
 _DATA = ("data", "data_dir", "source", "splits", "goals", "subset", "profile", "partner", "judge")
-"""Options that name official data, or an endpoint."""
+"""Environment options that name official data or an endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field that differs from the run itself."""
+    """A config field that differs from the real run."""
 
     field: str
     run: str
@@ -70,13 +70,13 @@ class DryRun:
     """Outcome of a dry run."""
 
     plan_gib: float
-    """Maximum memory of the run itself, on ``device_gib``."""
+    """Planned peak memory of the real run, on a device of ``device_gib``."""
     device_gib: float
     fits: bool
     weights: int
     """Number of weights of the stand-in model; 0: the recipe's own model."""
     layers: str
-    """Layers of the policy, here and in the run itself, e.g. "2 of 28"; empty: the recipe's own."""
+    """Layers of the policy, here and in the real run, e.g. "2 of 28"; empty: all of them."""
     seconds: float
     cpu_seconds: float
     episodes: int
@@ -89,7 +89,7 @@ class DryRun:
 
 
 def dry_run(config: TrainConfig, progress: Progress, device_gib: float = 80.0) -> DryRun:
-    """Build what a run builds, do one update, and list the differences from the run itself.
+    """Build what a run builds, do one update, and list the differences from the real run.
 
     Nothing is downloaded, no endpoint is called, and no files are left behind.
 
@@ -137,9 +137,9 @@ def dry_run(config: TrainConfig, progress: Progress, device_gib: float = 80.0) -
 
 
 def shrink(config: TrainConfig) -> TrainConfig:
-    """Return a config with the same parts and lengths, and the minimum amount of each.
+    """Return a config with the same parts and prompt lengths, and as little work as possible.
 
-    Episodes play the environment's builtin tasks for a few turns; prompts have their lengths.
+    Episodes last a few turns and use the environment's builtin tasks.
     """
     rollout, optim, clone, env = config.rollout, config.optim, config.clone, config.env
     usual = type(env.options)()
@@ -251,7 +251,7 @@ def _half_solved(step: Any) -> Any:
 
 
 def _with_stand_ins(config: TrainConfig, folder: Path) -> tuple[TrainConfig, int]:
-    """Return a config whose models exist, and the number of weights of the policy's stand-in."""
+    """Return a config with stand-ins for models, and the number of weights of the policy's."""
     if config.policy.model == "small":
         return config, 0
     form = get_form(config.rollout.form)

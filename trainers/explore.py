@@ -23,8 +23,8 @@ def explore(
 
     Args:
         trainer: before its first update; its clock counts the exploration.
-        context: with the exploring agent and its group size.
-        tasks: to explore.
+        context: has the exploring agent and its group size.
+        tasks: number of tasks to explore.
         progress: shows the progress.
     """
     begin, cpu_begin = time.perf_counter(), time.process_time()

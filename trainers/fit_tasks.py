@@ -21,7 +21,7 @@ def fit_tasks(
         config: of the run.
         environments: of the run.
         progress: shows each reduction.
-        clones: whether the method itself learns from demonstrations, and cannot do without them.
+        clones: whether the method itself needs demonstrations to learn from.
 
     Raises:
         ConfigError: ``eval.first`` is after the last task.
@@ -33,7 +33,7 @@ def fit_tasks(
     if not splits:
         progress.line(f"{name} has no splits: it is evaluated on the tasks it trains on.")
     for split in cfg.also_splits:
-        environments.get(1, split=split)  # an unknown one raises here
+        environments.get(1, split=split)  # raises for an unknown split
 
     def fit(field: str, wanted: int, split: str | None, first: int = 0) -> int:
         found = len(environments.get(1, split=split).tasks)

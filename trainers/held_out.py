@@ -26,7 +26,7 @@ class HeldOut:
     """Config of the run, limited to what its environment has."""
     environments: RunEnvironments
     form: PromptForm
-    """The policy's."""
+    """The policy's prompt form."""
     agent: Callable[..., PolicyAgent]
     """Returns a policy as an agent: ``agent(policy, temperature=, greedy=, seed=)``."""
 
@@ -84,7 +84,7 @@ class HeldOut:
 
 
 def held_out_row(moment: str, results: Mapping[str, EvalResult]) -> dict[str, Any]:
-    """Return evaluations as a row for sinks: the measures by moment and way of sampling."""
+    """Return evaluations as a row for metric sinks: the measures by moment and decoding."""
     measured = {way: result.to_json()["overall"] for way, result in results.items()}
     return {"phase": "held_out", moment: measured}
 

@@ -47,9 +47,9 @@ class Trainer:
     """When to stop."""
     _: KW_ONLY
     seed: InitVar[int]
-    """The run's."""
+    """The run's seed."""
     config_hash: str = ""
-    """Stamped into credits."""
+    """Recorded in every credit."""
     after_collect: Callable[[], None] = lambda: None
     """Called when nothing more is sampled before the weights change (the sampler can free
     memory)."""
@@ -63,14 +63,14 @@ class Trainer:
         self.clock = Clock()
         self.columns: dict[str, FloatArray] = {}
         """Parts of the last update's credit, a value per turn of its trajectories."""
-        # Demonstrations were not sampled: their likelihood is the model's own.
+        # Demonstrations have no sampler to correct for.
         policy, method, rollout = self.policy, self.method, self.rollout
         sampled = method.collection != "demonstrations"
         self.loss = method.policy_loss()
         if sampled:
             self.loss = corrected(self.loss, rollout)
-        # In this order: learned models start as copies of a whole policy; the optimizer needs the
-        # sharded parameters.
+        # The order matters: learned models start as copies of the whole policy, and the optimizer
+        # needs the sharded parameters.
         self.models: Sequence[LearnedModel] = method.build_models(policy, seed, rollout.temperature)
         policy.shard(with_reference=bool(self.loss.kl_coef) or method.needs_reference)
         self.optimizer = PolicyOptimizer(
@@ -95,7 +95,7 @@ class Trainer:
     def update(self) -> tuple[dict[str, float], list[Trajectory]]:
         """Do one update; returns its metrics and the trajectories it learned from."""
         watch = self.watch
-        watch.take()  # time of samples since the last update does not belong to this one
+        watch.take()  # drop time spent on sampling since the last update
         watch.take_cpu()
         begin = watch.clock()
         with watch.part("other"):
@@ -183,7 +183,7 @@ class Trainer:
         self.after_weights()
 
     def _staleness(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Return how many updates are between the weights of replies and those that learn."""
+        """Return how many updates lie between the weights of replies and those that learn."""
         if self.method.collection == "demonstrations":
             return {}
         ages = [
@@ -225,7 +225,7 @@ class Trainer:
                 batch = scored_by(model, batch)
         with part("credit"):
             credit = checked_credit(self.method, batch.turns, batch.tokens)
-            # Every rank has the same scores, but machines may round differently from there.
+            # Every rank has the same scores, but credit computed from them may round differently.
             credit = self.policy.ranks.same(replace(credit, config_hash=self.config_hash))
             metrics |= _credit_metrics(credit) | dict(credit.metrics)
             self.columns = turn_columns(batch, credit)
@@ -251,10 +251,10 @@ class Trainer:
     def _old_logprobs(
         self, rows: Rows, tokens: TokenTable, stale: bool
     ) -> tuple[TokenTable, dict[str, float]]:
-        """Add the log-probabilities before the update, and the reference's if the loss needs them.
+        """Add the log-probabilities before the update, and the reference's if they are needed.
 
-        Those of another engine or of older weights are never used instead. The latter can differ
-        without an alarm.
+        The sampler's are used instead only if it is the training model with its current weights
+        (see ``optim.check_every``). Those of older weights can differ without an alarm.
         """
         metrics: dict[str, float] = {}
         if self.loss.ratio != "none" or self.loss.sampler_cap:

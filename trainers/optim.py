@@ -51,12 +51,12 @@ def learning_rate(cfg: OptimConfig, step: int, progress: float) -> float:
 class PolicyOptimizer:
     """AdamW over the policy's trainable parameters.
 
-    Parameters in bfloat16 have copies in float32, which AdamW updates and which are then rounded to
-    bfloat16: a step of 1e-6 is too small to add to a weight of 0.02 in bfloat16, so without them
-    nearly all weights would not change. Gradients are accumulated in float32 as well.
+    Parameters in bfloat16 have float32 copies, which AdamW updates and which are then rounded: a
+    step of 1e-6 on a weight of 0.02 is lost in bfloat16, so without the copies nearly all weights
+    would never change. Gradients are accumulated in float32 as well.
 
-    If several ranks train it, each takes some of the micro-batches, by tokens; the loss is that of
-    the whole minibatch, and gradients are summed.
+    If several ranks train the policy, each takes some of the micro-batches, balanced by tokens; the
+    loss is that of the whole minibatch, and gradients are summed.
     """
 
     policy: Policy
@@ -66,13 +66,13 @@ class PolicyOptimizer:
     """The policy loss."""
     _: KW_ONLY
     seed: int
-    """The run's; splits groups over minibatches."""
+    """The run's seed; it splits groups over minibatches."""
     temperature: float
-    """The sampler's, so that log-probabilities are from the same distribution."""
+    """The sampler's temperature, so that log-probabilities are from the same distribution."""
 
     def __post_init__(self) -> None:
         self.steps = 0
-        # The policy's own if they are float32 or finer.
+        # The policy's own parameters, or float32 copies of narrower ones.
         self.parameters: list[torch.nn.Parameter] = []
         self._rounded: list[tuple[torch.nn.Parameter, torch.nn.Parameter]] = []
         for p in self.policy.trainable_parameters():
@@ -155,7 +155,7 @@ class PolicyOptimizer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned; the policy has its weights already."""
-        # Older checkpoints have no copies.
+        # Older checkpoints have no float32 copies.
         found = state.get("exact") or [p.detach() for p, _ in self._rounded]
         with torch.no_grad():
             for (_, exact), value in zip(self._rounded, found, strict=True):

@@ -1,4 +1,4 @@
-"""Pictures that a run shows its policy, and what works with them."""
+"""Which pictures a run shows its policy, and checks of what works with them."""
 
 from __future__ import annotations
 

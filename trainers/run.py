@@ -148,7 +148,7 @@ class Run:
             self.config, self.environments, self.progress, clones=clones
         )
         policy = self.timed("build", self.build_policy)
-        # Viewers of the episodes read their prompts from the first update on.
+        # Viewers decode the episodes' prompts with it from the first update on.
         policy.tokenizer.save_pretrained(self.folder.path / "tokenizer")
         form = pictured_form(config, get_form(config.rollout.form), policy)
         self.demonstrations = Demonstrations(config, self.environments, form, self.agent)
@@ -178,7 +178,7 @@ class Run:
         """Return (the trainer before its first update, the evaluation of its initial policy)."""
         config = self.config
         if config.run.resume:
-            # It ended before its first checkpoint, and restarts from scratch.
+            # An earlier process ended before its first checkpoint: start from scratch.
             self.folder.truncate_metrics(None)
             self.drop_after(0)
         cloned = config.clone.on and self.method.collection != "demonstrations"

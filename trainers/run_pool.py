@@ -92,14 +92,14 @@ def is_finished(folder: Path) -> bool:
 
 
 class _Worker:
-    """One of the parallel places, and the run in it."""
+    """A slot for one of the parallel runs."""
 
     def __init__(self) -> None:
         self.run: PlannedRun | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, run: PlannedRun, folder: Path) -> None:
-        """Start a run; the one before has ended."""
+        """Start a run in an idle slot."""
         self.run, self._began = run, time.monotonic()
         path, log = folder / run.name, folder / f"{run.name}.log"
         # Parallel runs use the cores better with one thread each; a flag can change it.
@@ -149,7 +149,7 @@ def _process(
         stdout=out,
         stderr=None if out == subprocess.PIPE else subprocess.STDOUT,
         env={**_ONE_THREAD, **os.environ},
-        # Ctrl-C goes only to us; we end them.
+        # Ctrl-C reaches only this process, which ends its runs itself.
         start_new_session=True,
         preexec_fn=end_with_parent(),
     )

@@ -19,9 +19,8 @@ _SAMPLER_CAP = 2.0
 def corrected(loss: PolicyLossConfig, rollout: RolloutConfig) -> PolicyLossConfig:
     """Return the loss with the cap that a run uses if none is given.
 
-    The sampler differs if a thread collects ahead, groups are carried over, or vLLM decodes: the
-    first two have older weights; the last rounds differently, which losses with a ratio can correct
-    at no cost.
+    The sampler differs if a thread collects ahead or groups are carried over (older weights), or if
+    vLLM decodes (other rounding, which losses with a ratio can correct at no cost).
     """
     elsewhere = rollout.backend != "transformers" and loss.ratio != "none"
     if loss.sampler_cap is not None:

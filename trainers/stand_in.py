@@ -1,4 +1,4 @@
-"""A new policy in place of a missing one: for learned models that score an evaluation."""
+"""A new policy in place of a missing one, so that learned models can score an evaluation."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ def _of_run(flags: Sequence[str]) -> tuple[Mapping[str, Any], str]:
 def _require_checkpoint(folder: RunFolder) -> None:
     """Raise if a run was trained and has no checkpoint to go on from.
 
-    One that ended before its first checkpoint, which precedes the first update, starts again.
+    A run that ended before its first checkpoint, which precedes the first update, starts again.
     """
     from creditrl.trainers.checkpoint import latest_checkpoint
 

@@ -1,7 +1,7 @@
-"""The state before a turn, as a number, by the source that makes two states equal.
+"""The state before a turn as a number, for a source: what makes two states equal.
 
-A turn stores one hash, of the source that its run recorded. The text itself is stored, so its hash
-is available for any turn.
+A turn stores one hash, of the source that its run recorded. The hash of the text is available for
+any turn, because the text itself is stored.
 """
 
 from __future__ import annotations

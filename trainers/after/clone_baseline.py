@@ -1,8 +1,8 @@
-"""A policy cloned for as long as another one was cloned and trained: what RL has to beat.
+"""The cloning baseline: only behaviour cloning, for as long as the main run cloned and trained.
 
 The baseline is a separate run in a separate process, with the same policy, demonstrations and
-held-out levels, and method ``sft``. If training has a core to spare and a known length, both run in
-parallel.
+held-out levels, and method ``sft``. If there is a spare core and the training time can be
+predicted, both run in parallel.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _PACE_KNOWN = 0.05
 
 
 class CloneBaseline:
-    """The baseline's run, next to the run that it is compared with.
+    """The baseline's training run, in a separate process.
 
     Args:
-        config: of the run that it is compared with.
+        config: config of the main run.
         folder: the baseline's own run folder; its recipe and its log are next to it.
-        seconds: how long it clones.
+        seconds: seconds of cloning.
     """
 
     def __init__(self, config: TrainConfig, folder: Path, seconds: float) -> None:
@@ -58,7 +58,7 @@ class CloneBaseline:
             method=method_section("sft")(),
             optim=config.clone.optim,
             budget=BudgetConfig(seconds=seconds),
-            # The weights that it would send to a server are not those of the main run.
+            # Sample without a shared engine: it must keep the main run's weights.
             rollout=replace(
                 config.rollout,
                 backend="transformers",
@@ -104,9 +104,9 @@ class CloneComparison:
     """The comparison of a run with its baseline, in parallel if there is room.
 
     Args:
-        config: of the run, cut to what its environment has.
-        folder: of the run.
-        device: the run's device.
+        config: config of the main run, limited to what its environment has.
+        folder: folder of the main run.
+        device: the main run's device.
         progress: shows what it waits for.
     """
 
@@ -117,16 +117,16 @@ class CloneComparison:
         self.folder = folder.path / "clone_same_time"
         self.progress = progress
         self.asked = config.compare.clone_same_time and config.clone.on
-        # On a CPU with a core for each, running in parallel does not slow training.
+        # If each has its own CPU core, running in parallel does not slow training.
         self.has_room = self.asked and device == "cpu" and config.run.threads == 1 and _cores() > 1
         self._baseline: CloneBaseline | None = None
 
     def begin_beside(self, clock: Clock, cloned: float) -> None:
-        """Start the baseline once the training's pace shows how long all of it will take.
+        """Start the baseline once the training time can be predicted from the pace.
 
         Args:
-            clock: of the training.
-            cloned: seconds of cloning before it.
+            clock: the used part of the training budget.
+            cloned: seconds of cloning before training.
         """
         progress = clock.progress(self.config.budget)
         if self._baseline is None and progress >= _PACE_KNOWN:
@@ -135,7 +135,7 @@ class CloneComparison:
     def result(self, seconds: float) -> dict[str, EvalResult]:
         """Return the evaluations of the same policy cloned for the same total time."""
         if self._baseline is None and self.folder.is_dir():
-            # A resumed run: the comparison was started before, and may have been interrupted.
+            # In a resumed run the baseline may already be done, or was interrupted.
             done = RunFolder(self.folder).read_evaluations("after")
             if done:
                 return done

@@ -37,7 +37,7 @@ def export_policy(
     overwrite: bool = False,
     trust: bool = False,
 ) -> str:
-    """Write a run's policy and its model card to a folder; whole or not at all.
+    """Write a run's policy and its model card to a folder, atomically.
 
     Args:
         run: the folder of a training run.
@@ -99,7 +99,7 @@ def export_policy(
 
 
 def _check_target(target: Path, overwrite: bool) -> None:
-    """Raise if the target exists and is not ours to replace."""
+    """Raise if the target exists and may not be replaced."""
     if not target.exists() and not target.is_symlink():
         return
     if not overwrite:
@@ -123,16 +123,16 @@ def _policy(config: TrainConfig, folder: RunFolder, which: str) -> Policy:
             f"{folder.path} kept no best policy: it is chosen on the validation split where "
             "eval.every or eval.every_turns is set. Export --which last."
         )
-    # The run is not finished; its newest checkpoint has the weights.
+    # An unfinished run has its weights only in its newest checkpoint.
     on_cpu = replace(config, policy=replace(config.policy, device="cpu"))
     return load_policy(on_cpu, folder)[0]
 
 
 def _name_base(path: Path, base: str) -> None:
-    """Write the location of its base model into an adapter's config.
+    """Write the location of an adapter's base model into its config.
 
-    Its adapters belong to base weights that training changed: on the initial model, whose name peft
-    writes, they would silently make another policy.
+    The adapter belongs to base weights that training changed. peft writes the name of the initial
+    model, on which the adapter would silently give another policy.
     """
     settings = read_object_file(path)
     write_atomic(path, json.dumps({**settings, "base_model_name_or_path": base}, indent=2) + "\n")
@@ -142,7 +142,7 @@ def _facts(config: TrainConfig, folder: RunFolder, which: str, form: str) -> Car
     results = folder.read_results()
     made_by = read_object_file(folder.path / "versions.json")
     commands = (folder.path / "command.txt").read_text("utf-8").splitlines()
-    # A run ends with two policies; a card shows the one that it describes.
+    # A run saves its last and its best policy; the card has the evaluations of only this one.
     moment = "after" if which == "last" else "best"
     found = results.get("evaluations", {})
     shown = {

@@ -1,4 +1,4 @@
-"""Results of a finished run, in the form in which runs are compared."""
+"""Results of a finished run, for comparisons between runs."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class FinishedRun:
 
     folder: Path
     before: Mapping[str, FloatArray]
-    """Success on each held-out level before training, by way of decoding; NaN if the episode failed
-    with an error."""
+    """Success on each held-out level before training, keyed by decoding ("sampled", "greedy"); NaN
+    if the episode failed with an error."""
     after: Mapping[str, FloatArray]
-    """After training."""
+    """The same after training."""
     levels: tuple[str, ...]
     """Ids of the levels."""
     turns: int
@@ -52,7 +52,7 @@ class FinishedRun:
     seconds: Mapping[str, float]
     """Wall-clock time by phase."""
     cpu_seconds: float
-    """Processor time of its process, or of all of its processes if it was resumed."""
+    """Processor time of the run, summed over its processes if it was resumed."""
     start_weights: str
     """Digest of the policy with which training began."""
     cpu_parts: Mapping[str, float]
@@ -60,9 +60,10 @@ class FinishedRun:
     validations: Sequence[Validation]
     """In order; the first one is of the policy before training."""
     metrics: Mapping[str, Any]
-    """The last update's."""
+    """Metrics of the last update."""
     disagreements: int = 0
-    """Number of updates in which the trainer's log-probabilities differed from the sampler's."""
+    """Number of updates in which the trainer's and the sampler's log-probabilities differed by more
+    than ``optim.gap_alarm``."""
 
     @classmethod
     def read(cls, folder: Path) -> FinishedRun:
@@ -114,7 +115,7 @@ def _validation(row: Mapping[str, Any]) -> Validation:
 
 
 def success_table(runs: Sequence[FinishedRun], way: str) -> FloatArray:
-    """Return success as (levels, runs): all runs must have played the same levels.
+    """Return the success of runs that played the same levels, [levels, runs].
 
     Raises:
         DataError: they played different levels, or an episode failed with an error.

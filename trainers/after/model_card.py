@@ -19,7 +19,7 @@ __all__ = ["CardFacts", "is_local", "model_card"]
 
 _MOMENTS = {"before": "before training", "after": "after training", "best": "best on validation"}
 _PLACE = re.compile(r"""(^|[\s=:@,(\["'])(?:~|\.\.(?=/)|[A-Za-z]:(?=[\\/]))?[\\/][^,"'\])]*""")
-"""A path from the root, from home or out of the working directory, within a word of a command."""
+"""A path that starts at the root, with ``~`` or with ``..``, within a word of a command."""
 _ADDRESS = re.compile(r"""\b\w{1,20}://[^\s,"'\])]*""")
 
 
@@ -47,14 +47,14 @@ class CardFacts:
     max_new_tokens: int
     seeds: Sequence[int]
     evaluations: Mapping[str, Mapping[str, Mapping[str, Any]]]
-    """Of ``results.json``: moment, way of decoding, measures with their 95 % intervals."""
+    """From ``results.json``: measures with 95 % intervals, by moment and decoding."""
     own_base: bool
     """Whether the adapter's base model is stored with it."""
     commands: Sequence[str]
     """The commands that started and resumed the run, as typed."""
     commit: str | None
     versions: Mapping[str, str]
-    """Of CreditRL and the packages that matter."""
+    """Versions of CreditRL and of the packages that it records."""
 
 
 def model_card(facts: CardFacts) -> str:
@@ -75,7 +75,7 @@ def is_local(model: str) -> bool:
 
 
 def _without_places(word: str) -> str:
-    """Return a word of a command with only the last part of every path, and without addresses."""
+    """Return a word of a command with only the last part of every path, and no URLs."""
     short = _ADDRESS.sub("ADDRESS", word)
     return _PLACE.sub(
         lambda found: found[1] + re.split(r"[\\/]", found[0].rstrip("\\/"))[-1], short

@@ -1,4 +1,4 @@
-"""A folder with a policy and its model card, uploaded to the model hub."""
+"""Upload of an exported policy and its model card to the model hub."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check_push", "push_policy"]
 
 
 def check_push(repo: str) -> None:
-    """Raise if a push to a repository cannot work, before anything is exported.
+    """Raise if a push is bound to fail, so that nothing is exported in vain.
 
     Raises:
         MissingExtraError: huggingface_hub is not installed.
@@ -68,7 +68,7 @@ def push_policy(folder: str | os.PathLike[str], repo: str, *, public: bool = Fal
         )
     from huggingface_hub import HfApi
 
-    # The library reads the variable once, when it is imported.
+    # huggingface_hub reads HF_ENDPOINT only when it is imported.
     api = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
     try:
         made = api.create_repo(repo, private=not public, exist_ok=True)
@@ -80,7 +80,7 @@ def push_policy(folder: str | os.PathLike[str], repo: str, *, public: bool = Fal
         )
     except CreditRLError:
         raise
-    except Exception as error:  # the HTTP library's; which one depends on the hub's version
+    except Exception as error:  # from an HTTP library that depends on huggingface_hub's version
         said = " ".join(str(error).split()) or type(error).__name__
         raise CreditRLError(
             f"The policy could not be pushed to {repo}: {said.rstrip('.')}. Repeat the command, "

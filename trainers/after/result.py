@@ -1,4 +1,4 @@
-"""Result of a finished training run: as a table and as data."""
+"""Result of a finished training run, as a table and as data."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class TrainResult:
     """Config of the run, with evaluations capped at the tasks that the environment has."""
     folder: Path
     evaluations: Mapping[str, Mapping[str, EvalResult]]
-    """By moment, then by way of decoding ("sampled", "greedy").
+    """By moment, then by decoding ("sampled", "greedy").
 
-    Moments are "before" (the method trained; after cloning), "after", "best" (on the validation
-    split), "cloned" (for the same time), and "after@SPLIT" of further splits; only the requested
-    ones are present.
+    Moments: "before" (after cloning, before the method trained), "after", "best" (the policy that
+    was best on the validation split), "cloned" (the baseline that was cloned for the same time) and
+    "after@SPLIT" (further splits). Only the requested ones are present.
     """
     curve: Path
     """The picture of the learning curve."""
@@ -120,7 +120,7 @@ class TrainResult:
         )
 
     def verdicts(self) -> list[str]:
-        """Return sentences on which intervals do not overlap."""
+        """Return one sentence per comparison: the difference, and whether the intervals overlap."""
         lines = []
         after = self.evaluations["after"]["sampled"].overall.success
         for moment, name in (
@@ -157,14 +157,14 @@ def write_result(
     seconds: Mapping[str, float],
     cpu_before: float,
 ) -> TrainResult:
-    """Write a run's picture and results; a run that has the results is finished.
+    """Write a run's learning curve and its final results, which mark it as finished.
 
     Args:
-        config: of the run, cut to what its environment has.
-        folder: of the run.
-        evaluations: by moment.
-        clock: of its training.
-        seconds: by phase.
+        config: config of the run, limited to what its environment has.
+        folder: folder of the run.
+        evaluations: evaluations by moment.
+        clock: the used part of the training budget.
+        seconds: wall-clock seconds by phase.
         cpu_before: processor seconds of the earlier processes that this one continues.
     """
     rows = folder.read_metrics()

@@ -41,11 +41,11 @@ from creditrl.types import (
 __all__ = ["COMPARING_KINDS", "FIT_PASSES", "RECORD_ALL", "credit_per_turn", "credit_side_by_side"]
 
 FIT_PASSES = 8
-"""Passes over the episodes by which models that learn update by update are fitted."""
+"""Passes over the episodes when fitting models that learn update by update."""
 COMPARING_KINDS = ("group", "preference")
 """Kinds of methods that compare the members of a group."""
 RECORD_ALL = "--rollout.record all"
-"""The flag of `creditrl train` with which a run stores what any method reads."""
+"""The flag of `creditrl train` that records what any method reads."""
 
 
 def credit_side_by_side(
@@ -64,12 +64,12 @@ def credit_side_by_side(
 ) -> tuple[TurnTable, dict[str, FloatArray]]:
     """Return the turns of episodes, and the credit of each by every method.
 
-    Episodes of one policy version are one batch for whatever a method normalises over its batch, as
-    when they were collected: one update of a run, except that the first two updates of a run that
-    collected ahead share one (set ``policy_version`` to the update's number, as `creditrl credit`
-    does). The sampler's own log-probabilities serve as those before the update. Models are
-    initialised from ``policy``, and so is the reference unless the policy has one. Methods for
-    outcomes of 0 and 1 get success as the reward.
+    Episodes of one policy version form the batch over which a method normalises. That is one update
+    of a run, except that the first two updates of a run that collected ahead share a version (set
+    ``policy_version`` to the update's number, as `creditrl credit` does). The sampler's
+    log-probabilities serve as the old ones. Models are initialised from ``policy``, and so is the
+    reference policy unless ``policy`` has one. Methods that need outcomes of 0 or 1 get success as
+    the reward.
 
     Args:
         methods: keyed by their labels in the result.
@@ -78,18 +78,17 @@ def credit_side_by_side(
         policy: initial network of the models; its weights do not change.
         rollout: reward settings and temperature of the run; ``groups`` is the size of the batches
             from which models learn.
-        fit_on: episodes to which models are fitted, and with which state counts start. None: two
-            halves by task, each scored by models that were fitted to the other; state counts grow
-            with the episodes, in order.
-        seed: of the models and of the halves.
+        fit_on: episodes to which models are fitted, and from which state counts start. None: the
+            episodes are halved by task, and each half is scored by models that were fitted to the
+            other; state counts grow with the episodes, in order.
+        seed: seed of the models and of the split into halves.
         states: source of the turns' state hashes; None: they have none.
-        passes: over the episodes to fit to, for models that learn update by update (critics,
-            iStar's and PRIME's). Models that a method fits before training are fitted by its own
-            rules.
+        passes: passes over the episodes, for models that learn update by update (critics, iStar's
+            and PRIME's). Models that a method fits before training follow its own settings.
         drawn_alone: count only the tokens of a turn that had an alternative. The other tokens of a
             reply that was chosen from a list have no gradient.
-        on_error: takes (label, error) of a method that cannot score these episodes, and the others
-            continue; None raises the error.
+        on_error: called with (label, error) if a method cannot score these episodes; the other
+            methods continue. None raises the error.
         show: reports progress: ``show(methods done, seconds, method=label)``.
 
     Returns:
@@ -108,8 +107,7 @@ def credit_side_by_side(
     begin = time.perf_counter()
     found: dict[str, FloatArray] = {}
     for done, (label, method) in enumerate(methods.items()):
-        # A copy of the object, not of its weights: a reference made here must not reach the
-        # caller's.
+        # A shallow copy: a reference made for one method must not stay with the caller's policy.
         scorer = _Scorer(method, copy.copy(policy), rollout, states, seed, passes, drawn_alone)
         try:
             found[label] = scorer.credit(episodes, fitting)
@@ -131,7 +129,7 @@ def credit_per_turn(
         credit: of the turns, or of the tokens.
         turns: the turns.
         tokens: their tokens.
-        drawn_alone: without the tokens that had no alternative, whose log-probability is 0.
+        drawn_alone: leave out tokens that had no alternative, whose log-probability is 0.
 
     Raises:
         CreditInputError: there are no advantages, or one is not finite (names the episode).
@@ -157,7 +155,7 @@ def credit_per_turn(
 
 @dataclass(eq=False)
 class _Scorer:
-    """One method, scoring."""
+    """Scores episodes with one method."""
 
     method: Method[Any]
     policy: Policy
@@ -256,7 +254,7 @@ class _Scorer:
         return models
 
     def _updates(self, episodes: Sequence[Trajectory]) -> Iterator[list[Trajectory]]:
-        """Yield episodes as in updates: some whole groups each."""
+        """Yield the episodes of one update at a time, whole groups each."""
         for index in _batches(episodes):
             groups: dict[int, list[Trajectory]] = {}
             for b in index:
@@ -349,7 +347,7 @@ def _learns(model: LearnedModel) -> bool:
 
 
 def _merged(one: Batch, two: Batch, first_B: BoolArray) -> Batch:
-    """Return a batch with the columns of one for some episodes, of two for the others."""
+    """Return a batch with the columns of ``one`` where ``first_B``, and of ``two`` elsewhere."""
     own_N = np.repeat(first_B, [len(t.turns) for t in one.trajectories])
     own_M = own_N[one.tokens.turn_M]
 
@@ -371,7 +369,7 @@ def _merged(one: Batch, two: Batch, first_B: BoolArray) -> Batch:
 
 
 def _renumbered(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-    """Return the episodes with turns, groups numbered over all policy versions."""
+    """Return the episodes that have turns, with groups numbered over all policy versions."""
     known: dict[tuple[int, int], int] = {}
     return [
         replace(t, group=known.setdefault((t.policy_version, t.group), len(known)))

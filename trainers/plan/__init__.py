@@ -1,1 +1,1 @@
-"""Memory of a run before it starts: what it needs, and what to change if it does not fit."""
+"""Memory plan of a run: what it will need, and what to change if that does not fit."""

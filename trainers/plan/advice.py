@@ -134,10 +134,10 @@ def needs_reference(config: TrainConfig) -> bool:
 
 
 def advise(config: TrainConfig, device: int, gpu: bool, ranks: int = 1) -> Advice | None:
-    """Return what makes a run fit into a number of bytes; None if it already fits.
+    """Return the changes that make a run fit into a number of bytes; None if it already fits.
 
-    Changes are tried in order, those that cost only time first; those that turn out to be
-    unnecessary are left out. If all of them are not enough, all are returned.
+    Changes are tried in order, those that cost only time first, and those that turn out to be
+    unnecessary are left out. If all changes together are not enough, all are returned.
     """
     room = (1 - _SPARE) * device
     plan = plan_of(config, device, gpu, ranks)
@@ -180,7 +180,7 @@ def _changed(config: TrainConfig, changes: list[Change]) -> tuple[TrainConfig, t
 
 
 def _changes() -> Iterator[Change]:
-    """Yield possible changes, gentlest first; None if one changes nothing."""
+    """Yield possible changes, gentlest first."""
     yield _in_turns
     yield _checkpointing
     for budget in (8192, 4096, _LEAST_BUDGET):
@@ -269,7 +269,7 @@ def _fewer_copies(copies: int) -> Change:
 
 
 def _shared_bases(config: TrainConfig) -> tuple[str, TrainConfig] | None:
-    """Let learned models share the policy's base, if it has adapters and they do not."""
+    """Let learned models share the policy's base weights, if it has adapters and they do not."""
     if config.policy.lora is None:
         return None
     return _change_parts(

@@ -69,7 +69,7 @@ class LearnedShape:
     frozen_bytes: int = 0
     """Bytes of these other weights."""
     follows: bool = False
-    """Whether it is a slow copy, without gradients, optimizer or fitting."""
+    """Whether it is a target network, without gradients, optimizer or fitting."""
     scores_tokens: bool = False
     """Whether it is fitted to tokens, by their logits, and has no head of its own."""
 
@@ -193,7 +193,7 @@ def memory_plan(shape: ModelShape, load: Load, learned: Sequence[LearnedShape] =
             token_budget=model.token_budget,
             weight_bytes=model.weight_bytes,
             entropy=False,
-            # A head reads states alone.
+            # A head needs no logits.
             logits_per_chunk=load.logits_per_chunk if model.scores_tokens else 0,
         )
         phases[f"fit {model.name}"] = _backward(shape, fitting, lora=model.lora)
@@ -203,7 +203,7 @@ def memory_plan(shape: ModelShape, load: Load, learned: Sequence[LearnedShape] =
     if ranks > 1:
         networks = [model.parameters * _FLOAT for model in learned if model.own_network]
         begin = whole + reference + max(networks, default=0)
-        # Not in addition to gradients and optimizers, which come later.
+        # Gradients and optimizer states come later, so only what exceeds them is added.
         more = max(0, begin - sum(resident.values()))
         phases = {"begin, with all weights": more, **phases}
     if load.engine_bytes and not load.engine_sleeps:
