@@ -1,1 +1,1 @@
-"""Speeds measured side by side: ours and, if it is installed, upstream's."""
+"""The measurements behind ``creditrl bench``: speed, memory, and quality of credit."""

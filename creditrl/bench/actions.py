@@ -31,7 +31,7 @@ class ActionFigures:
     """Mean."""
     reply_tokens: int
     spent: dict[str, list[float]]
-    """By way of generating replies."""
+    """CPU milliseconds per prompt of each round, by way of generating replies."""
 
     def ratio(self, actions: str) -> float:
         """Return the median over rounds of a way's time over free text's."""

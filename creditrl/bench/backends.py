@@ -1,4 +1,4 @@
-"""The same training with two samplers: vLLM's replies train as well as transformers'.
+"""The same training with two samplers, to show that vLLM's replies train as well as transformers'.
 
 It needs vLLM::
 
@@ -52,7 +52,7 @@ class BackendRun:
     seconds: float
     """Seconds of training, evaluations not counted."""
     wall: float
-    """Seconds of everything."""
+    """Seconds of the whole run."""
 
 
 def compare_backends(

@@ -156,7 +156,7 @@ def small_policy(env: str, listing: TaskListing, folder: Path, *, tiny: bool = F
 
 
 def differences(rows: Iterable[Row], committed: Mapping[tuple[str, str], Row]) -> list[str]:
-    """Describe where recomputed rows differ from the committed ones."""
+    """Return a line for each difference between recomputed and committed rows."""
     found = []
     for row in rows:
         known = committed.get(row.key)

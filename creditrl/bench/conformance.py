@@ -31,7 +31,7 @@ __all__ = ["Finding", "Mismatch", "Sides", "conformances", "read_log", "write_lo
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Place at which the two sides diverge."""
+    """The first difference between the two sides."""
 
     what: str
     """The field that differs, e.g. ``"observation"``."""

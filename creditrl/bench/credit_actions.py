@@ -3,12 +3,12 @@
 A method gives credit to turns that were played. So the credit of an action in a state is that of a
 turn in which it was played there: an episode continues from the state with this action, and with
 the policy's own replies after it, and replaces the state's episode in the batch. The rest of the
-batch does not change. This one definition serves every family: a group is compared with the new
-outcome, states are visited or not, a critic or reward model reads the new turns, and a batch is
-normalised with it. It is the mean over several such continuations.
+batch does not change. This definition serves every family of methods: a group is compared with the
+new outcome, states are visited or not, a critic or reward model reads the new turns, and a batch is
+normalised with them. An action's credit is the mean over several such continuations.
 
 An action's value comes from separate continuations; otherwise a credit from outcomes would agree
-with the noise of the value it is compared with.
+with the noise of the value that it is compared with.
 
 Source: the Q-alignment of QVal (arXiv 2606.32034), which asks whether a signal orders actions as
 Q does. Differences: Q is of the policy that played, not of an expert's, and only actions of one
@@ -122,7 +122,7 @@ def _texts_at(
     turns: Sequence[Turn],
     places: Sequence[Place],
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the replies that take the admissible actions of each place."""
+    """Yield the texts of replies that take the admissible actions of each place."""
     if not venv.has_begun:
         venv.reset()
     for start in range(0, len(places), venv.num_envs):

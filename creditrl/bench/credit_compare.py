@@ -1,4 +1,4 @@
-"""Scores of turns compared with the truth: which ones agree with it, and how well one could."""
+"""Scores of turns compared with the truth: how well they agree with it, and how well any could."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from creditrl.view.agreement import rank_correlation
 __all__ = ["PARTS", "Candidate", "Scored", "clear_truths", "parts_of", "scores_of"]
 
 PARTS = ("all", "successes", "failures")
-"""Turns over which correlations are taken: all, those of successful, or of failed episodes."""
+"""Turns over which correlations are taken: all, those of successful or those of failed episodes."""
 
 
 @dataclass(frozen=True, slots=True)

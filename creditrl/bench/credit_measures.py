@@ -44,7 +44,7 @@ def action_order(given_A: FloatArray, better_AA: BoolArray) -> tuple[float, floa
     if not better:
         return math.nan, math.nan
     difference_AA = given_A[:, None] - given_A[None, :]
-    # Rounding grows with the credit, not with its differences.
+    # Rounding errors are relative to the credit, not to its differences.
     small_AA = np.abs(difference_AA) < ZERO * (1.0 + np.abs(given_A[:, None]))
     sign_AA = np.sign(np.where(small_AA, 0.0, difference_AA))
     balance = float(sign_AA[better_AA].sum())
@@ -56,7 +56,7 @@ def action_order(given_A: FloatArray, better_AA: BoolArray) -> tuple[float, floa
 def centred(
     value_P: FloatArray, state_P: IntArray, chance_P: FloatArray, seen_P: BoolArray | None = None
 ) -> FloatArray:
-    """Return ``pi(a) (C(a) - sum_b pi(b) C(b))`` of each pair: the push on its log-probability.
+    """Return ``pi(a) (C(a) - sum_b pi(b) C(b))`` of each pair, its weight in the policy gradient.
 
     ``sum_P`` of it times the pairs' score functions ``grad log pi(a | s)`` is the policy gradient
     of the values. It sums to 0 within a state, so a constant for all actions of a state has no

@@ -92,7 +92,7 @@ def credit_picture(results: Sequence[EnvResult], path: Path) -> Path:
 
 
 def _draw(axes: Any, panel: _Panel, result: EnvResult, place_of: dict[str, int]) -> None:
-    """Draw a measure of every score, and the value of a perfect score."""
+    """Draw a measure of every score, and that of a perfect score."""
     top = ceiling(result) if panel is _PANELS[0] else None
     if panel is _PANELS[2]:
         top = result.ceilings.get("cosine")

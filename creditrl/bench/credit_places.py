@@ -1,4 +1,4 @@
-"""Places of episodes before their turns, and outcomes of continuations from there."""
+"""The places before the turns of episodes, and outcomes of continuations from there."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def play_on(
 
 
 class _Opening:
-    """The agent with forced first replies, where these are not None."""
+    """An agent whose first replies are forced, where these are not None."""
 
     def __init__(self, agent: Agent, replies: Sequence[Reply | None]) -> None:
         self.name = agent.name
@@ -146,7 +146,7 @@ class _Opening:
         self._first: Sequence[Reply | None] = replies
 
     def __getattr__(self, name: str) -> Any:
-        """Return the agent's other attributes: prompts depend on them."""
+        """Return an attribute of the wrapped agent: prompts depend on them."""
         return getattr(self._agent, name)
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:

@@ -150,7 +150,7 @@ def _cells(result: EnvResult, score: Scored | None, *, full: bool) -> list[str]:
         exact = ["1.00"] if any(score.exact for score in result.scores) else []
         return ["ceiling", *_rank_cells(found, full=full), "", *exact, ""]
     cells = [score.name, *_rank_cells(score.rank, full=full)]
-    # It has the same sign everywhere, which is uninformative.
+    # The turn's position has the same sign everywhere, which is uninformative.
     cells.append("" if score.name == "position" else _percent(score.sign))
     if score.exact:
         cells.append("" if score.name == "exact progress" else _interval(score.exact["all"]))

@@ -45,9 +45,9 @@ class Measured:
     left_P: FloatArray | None
     """Exact distance after each action."""
     played: Sequence[Trajectory]
-    """K episodes, those of an action one after another."""
+    """K episodes; those in which the same action is tried are adjacent."""
     turn_K: Sequence[int]
-    """The turn of each in which the action was tried."""
+    """Turn of each in which the action was tried."""
     score_row: IntArray
     """Row of ``score_UD`` of each of the T turns played, then of each action."""
     score_UD: FloatArray

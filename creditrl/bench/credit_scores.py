@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["reply_turn", "score_functions", "token_logprobs"]
 
 SIZE = 2048
-"""D: the standard error of a cosine is at most about 0.02."""
+"""D, at which the standard error of a cosine is at most about 0.02."""
 
 
 def reply_turn(reply: Reply) -> Turn:

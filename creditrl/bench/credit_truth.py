@@ -25,7 +25,7 @@ from creditrl.types import BoolArray, FloatArray, Trajectory
 __all__ = ["CLEAR", "Truth", "choose_turns", "progress_of", "share_variance", "truth_of"]
 
 CLEAR = 2.0
-"""A truth is clear if it is this many standard errors from 0."""
+"""A truth is clear if it is at least this many standard errors from 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def agreement(credit_N: FloatArray, turns: Turns) -> Agreement:
     mean_P = np.divide(sum_P, count_P, out=np.zeros(pairs), where=seen_P)
     found_P = turns.visits_P * centred(mean_P, turns.state_P, turns.chance_P, seen_P)
     true_P = turns.visits_P * turns.chance_P * turns.advantage_P
-    # Within a state they sum to 0: they already are gradients by the logits.
+    # They sum to 0 within a state, so they are already gradients with respect to the logits.
     cosine, error = direction(found_P, true_P, float(np.abs(mean_P).max()))
     idle_N = np.abs(turns.advantage_P[turns.pair_N]) < ZERO
     share, wasted = leakage(credit_N, idle_N)
@@ -162,7 +162,7 @@ def gradients(credit_N: FloatArray, turns: Turns) -> FloatArray:
     The mean over groups of an unbiased credit is the policy gradient ``d(s) pi(a | s) A(s, a)``,
     times the episodes of a group. Each credit is multiplied by its turn's weight already.
     """
-    # The score of (s, a) is 1 there, minus pi(b | s) at every action b of s.
+    # The score function of (s, a) is 1 at (s, a), minus pi(b | s) at every action b of s.
     same_PP = turns.state_P[:, None] == turns.state_P[None, :]
     score_PP = np.eye(len(turns.state_P)) - same_PP * turns.chance_P
     return group_gradients(credit_N, turns.group_N, turns.pair_N, score_PP)

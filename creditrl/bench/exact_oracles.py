@@ -1,4 +1,4 @@
-"""Methods whose learned part is exact: what a composition achieves without learning errors.
+"""Methods whose learned part is exact: what each achieves without errors of learning.
 
 The columns of a method's models are computed by dynamic programming. If a method has its own
 rewards, its critic is the mean return in the batch itself, by state (and action, after the reply's
@@ -98,13 +98,13 @@ def _critic(method: Method[Any], turns: TurnTable, tokens: TokenTable, known: Kn
 
 
 def _progress(method: Method[Any], turns: TurnTable, tokens: TokenTable, known: Known) -> Tables:
-    """The rise of the true value in place of SPA's estimator."""
+    """The increase of the true value in place of SPA's estimator."""
     turns = turns.with_scores(progress_N=known.progress_N.astype(np.float32))
     return _critic(method, turns, tokens, known)
 
 
 def _hindsight(method: Method[Any], turns: TurnTable, tokens: TokenTable, known: Known) -> Tables:
-    """Segments that end where the value changes, their true progress, and Bayes' rule."""
+    """Segments that end where the value changes, their true progress, and exact hindsight."""
     ends_N = known.last_N | (np.abs(known.after_N - known.value_N) > ZERO)
     segment_N = np.append(0, np.cumsum(ends_N)[:-1])
     turns = turns.with_scores(
@@ -134,7 +134,7 @@ def _actions(method: Method[Any], turns: TurnTable, tokens: TokenTable, known: K
 
 
 def _rates(method: Method[Any], turns: TurnTable, tokens: TokenTable, known: Known) -> Tables:
-    """The true values in place of 3SPO's success rates; a group's equal states are compared."""
+    """The true values in place of 3SPO's success rates; turns in equal states are compared."""
     gain_N = (known.after_N - known.value_N).astype(np.float32)
     return as_transitions(turns, gain_N, known.state_N), tokens
 

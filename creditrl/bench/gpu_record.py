@@ -87,7 +87,7 @@ class Found:
 
 
 def free(bench: GpuBench) -> None:
-    """Give memory back that others need: those of another process see what is kept as taken."""
+    """Free unused memory: other processes would find torch's cached memory occupied."""
     import torch
 
     gc.collect()

@@ -25,7 +25,7 @@ def sharing(bench: GpuBench) -> Found:
     """Take the same step in each way."""
     found = Found()
     dtype = "bfloat16" if bench.on_gpu else "float32"
-    # As large as it must be to pay on a GPU.
+    # Large enough for sharing to pay on a GPU.
     work = TrainWork(size="1.5B", device=bench.device, dtype=dtype, seed=bench.seed)
     # A group with one long prompt, as in WebShop.
     work = replace(work, prompt_tokens=1024, turns=8, turn_tokens=64, episodes=8)

@@ -74,7 +74,7 @@ def _works(bench: GpuBench) -> list[TrainWork]:
 
 
 def _updates(bench: GpuBench, work: TrainWork, peak: float, found: Found) -> None:
-    """Measure an update of many whole episodes in each way that may be the fastest."""
+    """Measure an update of many whole episodes, in each of the ways that could be the fastest."""
     work = replace(work, episodes=4 * work.episodes)
     batch = work.episodes * work.longest // 4
     table = found.table(

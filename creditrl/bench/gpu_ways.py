@@ -92,7 +92,7 @@ def _compile(policy: Policy) -> None:
 
 
 def _trace(policy: Policy) -> None:
-    """Trace alone: what follows takes a CPU's compiler a minute."""
+    """Only trace: on a CPU, compiling the traced code takes a minute."""
     import torch
 
     for function in (type(policy.base.get_decoder().layers[0]).forward, head_scores):

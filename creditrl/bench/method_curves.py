@@ -19,8 +19,8 @@ __all__ = ["Axis", "Curves", "Ratio", "curves_of", "first_reach", "ratio_to_reac
 Axis = Literal["turns", "cpu_seconds"]
 RATIO_DRAWS = 4000
 _EQUAL = 0.95
-"""From this part of the baseline's cost on, a budget counts as equal to it: runs of equally many
-turns differ by less than an update."""
+"""A budget of at least this share of the baseline's cost counts as equal to it: runs with the same
+budget of turns differ by less than an update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ class Curves:
 class Ratio:
     """A method's cost of reaching the baseline's last value, relative to the baseline's cost.
 
-    Where the method does not reach it within its budget the ratio is censored: it is only known to
-    be above the whole budget's. Every draw of the interval has a limit of its own, as it has its
-    own cost of the baseline.
+    If the method does not reach that value within its budget, the ratio is censored: it is only
+    known to be above the whole budget's, the limit. Every bootstrap draw has its own limit, because
+    it has its own cost of the baseline.
     """
 
     value: float | None
@@ -70,7 +70,8 @@ class Ratio:
     limit: float
     """The method's whole budget relative to the baseline's cost."""
     low_limit: float | None
-    """Lower end of what the draws are at least; None if there is no interval."""
+    """Lower end of the interval in which censored draws count with their limits; None if there is
+    no interval."""
     high_limit: float | None
     censored: float
     """Share of censored draws."""
@@ -78,7 +79,7 @@ class Ratio:
     """Share of the draws in which the baseline does not end above its start."""
     p: float
     """Two-sided p-value of a ratio of 1; NaN if there is no interval. A draw that is censored below
-    1 can lie on either side."""
+    1 counts as equal to 1, because it can lie on either side."""
 
 
 def curves_of(runs: Sequence[FinishedRun], measure: str, points: int) -> Curves:
@@ -143,10 +144,10 @@ def ratio_to_reach(
 ) -> Ratio:
     """Return the relative turns or time that a method needs for the baseline's last value.
 
-    From the runs' mean curve: the first place at which it is as high as the baseline's final mean,
-    over the first place at which the baseline's own mean curve is. The interval comes from
-    bootstrap samples over tasks and seeds (percentiles), the same samples for both, and everything
-    is recomputed in each, including target and costs.
+    That is the first point at which the method's mean curve is as high as the baseline's final
+    mean, over the first point at which the baseline's own mean curve is. The interval is a
+    percentile bootstrap over tasks and seeds, with the same samples for both, in each of which
+    everything is recomputed, including target and costs.
 
     Raises:
         DataError: the two do not have equal numbers of seeds and tasks.
@@ -172,7 +173,7 @@ def ratio_to_reach(
     low = high = low_limit = high_limit = None
     p = math.nan
     if undefined <= tail and not np.isnan(value) and seeds > 1:
-        # Order statistics, not means of two draws, because one of them can be censored.
+        # Order statistics instead of interpolated percentiles, because draws can be censored.
         ranks = [_rank(q, len(ratio_D)) for q in (tail, 1 - tail)]
         low, high = (_finite(ratio) for ratio in np.sort(ratio_D)[ranks])
         least_D = np.sort(np.where(censored_D, limit_D, ratio_D))

@@ -25,16 +25,17 @@ METHODS = ("grpo", "gigpo", "ppo", "spa", "istar", "hisr", "three_spo", "sft")
 BASELINE = "grpo"
 """Baseline of the comparison."""
 SETTINGS = ("best", "shared", "recipe")
-"""Each method at its best trial, all at one setting, each with its small recipe's optimiser."""
+"""Each method at its best trial; all at one shared setting; each with its small recipe's
+optimiser."""
 RUNGS = (0.25, 1.0)
-"""Shares of a run's turns for trials: a quarter for all, the whole for the best third."""
+"""Shares of a run's turns that trials get: all trials a quarter, the best third a whole run."""
 TUNING_SPLIT, TEST_SPLIT = "valid_seen", "valid_unseen"
-"""The builtin tasks of the two differ in every environment, and from the training tasks."""
+"""In every environment, the builtin tasks of the two splits differ, also from training tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """A method with one thing changed, to see its effect here."""
+    """A method with one thing changed, to measure the effect."""
 
     name: str
     """Name in file names and tables."""

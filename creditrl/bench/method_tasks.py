@@ -35,8 +35,8 @@ _GRADED: Mapping[str, Mapping[str, Any]] = {
     "prm4a": {"outcome": "score"},
     "three_spo": {"tree": {"success": "score"}},
 }
-"""What makes a method that learns from success learn from the score, as the others do on tasks with
-a graded reward: which of two methods has more success would else depend on what they learn from."""
+"""Settings with which methods that learn from success learn from the score instead. On tasks with a
+graded reward the other methods do so, and all must learn from the same outcome to be comparable."""
 
 
 def task_sets() -> dict[str, MethodTasks]:
@@ -76,7 +76,7 @@ def recipe_of(tasks: MethodTasks, method: str) -> dict[str, Any]:
     if tasks.measure == "score":
         data["method"] = with_changes(data["method"], _GRADED.get(method, {}))
     if own["rollout"].get("reward") == "success":
-        # Methods defined on outcomes of 0 and 1 use success on graded tasks as well.
+        # Methods that need outcomes of 0 or 1 use success on graded tasks as well.
         data["rollout"] = {**data["rollout"], "reward": "success", "reward_scale": 1.0}
     if "exploration" in (known.name for known in fields(config)):
         explored = {"exploration": {"tasks": tasks.explored}}
@@ -88,7 +88,7 @@ def recipe_of(tasks: MethodTasks, method: str) -> dict[str, Any]:
 
 
 def own_optimiser(method: str) -> dict[str, Any]:
-    """Return what a method's small recipe sets otherwise than the shared setting, by field."""
+    """Return the values in which a method's small recipe differs from the shared setting."""
     from creditrl.trainers.start import read_request
 
     own = read_request(f"@{method}_small", []).optim

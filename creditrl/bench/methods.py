@@ -72,7 +72,7 @@ def _difference(name: str, found: Any, expected: Any) -> str | None:
 
 
 def survivors(areas: Mapping[int, float | None], kept: int) -> list[int]:
-    """Return the numbers of the best trials, best first; the lower number of equal ones.
+    """Return the numbers of the best trials, best first; of equal trials the lower number wins.
 
     Trials without an area failed, and continue only if there are no others.
     """
@@ -298,9 +298,9 @@ class Bench:
         return next((other for other in found if other is not None), None)
 
     def _numbers(self, method: str, rung: int) -> list[int]:
-        """Return the trials of a rung; none if only one is left, whose place is known.
+        """Return the numbers of a rung's trials: none if a single one is left or nothing is tuned.
 
-        The shared setting needs none.
+        A single trial left is the best one and needs no further run.
         """
         if "best" not in self.plan.settings:
             return []

@@ -1,4 +1,4 @@
-"""Episodes per second of copies that wait for each other's replies, and of copies that do not.
+"""Episodes per second of copies that wait for each other's replies, and of those that do not.
 
 Both sides play the same episodes in one run: with a simulated model whose replies have log-normal
 lengths, through an endpoint on this machine with log-normal latencies, and with vLLM. In addition,
@@ -96,7 +96,7 @@ class Side:
 
 
 class SimulatedModel:
-    """Decodes in slots, one token of each busy one per step; a step takes the time of all slots.
+    """Decodes in slots: a step yields a token for each busy slot, and takes the time of all slots.
 
     It decodes in a separate thread, like a server, while environments are stepped. ``slots``
     replies are decoded at once; ``token_seconds`` is the time of one token in one slot.
@@ -404,7 +404,7 @@ class _NotedAgent(ChatAgent):
 
 
 class _Unwarned(Watch):
-    """Takes it as it is that no answer of this endpoint is an action."""
+    """Ignores the warning that no answer of this endpoint is an action."""
 
     def notice(self, text: str) -> None:
         """Show nothing."""

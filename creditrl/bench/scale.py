@@ -40,8 +40,8 @@ __all__ = [
 ]
 
 Broadcast = Literal["one by one", "tree", "chain"]
-"""Weights from the trainer to each machine in turn; each machine that has them sends them to one
-more; each forwards a piece as soon as it has it."""
+"""How weights are sent: by the trainer to each machine in turn; by each machine that has them to
+another one; or along a chain in which each machine forwards every piece at once."""
 BROADCASTS: tuple[Broadcast, ...] = ("one by one", "tree", "chain")
 
 RESOURCES = (
@@ -55,7 +55,7 @@ RESOURCES = (
 )
 
 MODEL = ("engines", "trainer")
-"""Resources that compute with the model; the others only serve it."""
+"""Resources that compute with the model; the others only keep these busy."""
 
 _PIECE_GIB = 1 / 16
 """GiB that a chain forwards at once."""

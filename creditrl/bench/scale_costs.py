@@ -31,7 +31,7 @@ __all__ = ["measure_costs"]
 FORM = "tags"
 """Prompt form of the recipes with larger models."""
 _PLAYERS = 64
-"""Number of copies that play while a loop is measured, out of any number."""
+"""Number of copies that play while a loop over any number of copies is measured."""
 _WAIT = "<action>wait</action>"
 """A reply without a move: every episode has all its turns."""
 

@@ -1,4 +1,4 @@
-"""Proof that tasks can be solved: the environment's expert plays each to its end."""
+"""Check that tasks can be solved: the environment's expert plays each of them to the end."""
 
 from __future__ import annotations
 
