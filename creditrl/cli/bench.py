@@ -149,7 +149,7 @@ def _envs(argv: list[str]) -> int:
     def told(number: int, contest: Contest, side: Side) -> None:
         live_line(f"round {number + 1}/{options.rounds}: {contest.name} ({side})")
 
-    # Rounds that measure no speed need not wait for what else runs on that core.
+    # Rounds that measure no speed need no core to themselves.
     with contextlib.nullcontext() if options.tiny else one_core():
         figures = {env: run_rounds(some, options.rounds, told) for env, some in contests.items()}
     end_line()

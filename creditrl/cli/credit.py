@@ -109,7 +109,7 @@ def run(argv: list[str]) -> int:
         torch.set_num_threads(config.run.threads)
     methods, notes = _methods(options, config, source)
     path = source.path / "credit.parquet"
-    # Read, extended and rewritten as a whole: two at once would lose one's credits.
+    # The file is read, extended and rewritten: of two commands at once, one would lose its credits.
     with Lock(source.path / ".credit.lock", str(path)):
         stored = CreditFile.read(path)
         if not options.replace:

@@ -236,7 +236,7 @@ def _describe(data: OfficialData, folder: Path) -> None:
 
 
 def _is_damaged_json(path: Path) -> bool:
-    """Return whether a file is not JSON: cut or garbled, not one that somebody has changed."""
+    """Return whether a file is not JSON, so truncated or corrupted instead of edited."""
     try:
         json.loads(path.read_bytes())
     except (ValueError, RecursionError):

@@ -30,12 +30,12 @@ class EvalOptions:
     """Name of your own agent in the results."""
     form: str | None = None
     """Prompt form: plain, compact, dialogue, react, reflexion, tags, tools or (for models in this
-    process and vLLM) tool_chat. None: of a run's policy what it was trained with, of other language
-    models ``tags``, which explains task, actions and the format of replies (with ``--tools`` it is
-    ``tools``), of other agents ``plain``."""
+    process and vLLM) tool_chat. None: for a run's policy the form that it was trained with; for
+    other language models ``tags``, which explains task, actions and the format of replies (or
+    ``tools`` with ``--tools``); for other agents ``plain``."""
     recent_images: int | None = None
-    """Most pictures of a prompt, where the form ``tags`` shows any: this turn's, and those of the
-    turns before it. None: of a run's policy as in training, of others 1."""
+    """Maximum number of pictures in a prompt of the form ``tags``: this turn's and the previous
+    turns'. None: as in training for a run's policy, else 1."""
     episodes: int | None = None
     """Tasks 0 .. N - 1 of the split, each played once; None: 256, or all of a smaller split (for a
     suite: all of its tasks)."""

@@ -200,7 +200,7 @@ def run(argv: list[str]) -> int:
         ]
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in told)
         write_atomic(folder.path / "imported.jsonl", lines)
-    except BaseException:  # a part of the file would be taken for all of it
+    except BaseException:  # a partial run would pass for a complete one
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
     _say(path, episodes, refused, counts, differences, options)

@@ -217,7 +217,7 @@ def show_json(content: Any, path: Path | None, otherwise: str) -> None:
 
 
 def live_line(line: str) -> None:
-    """Show what is under way, in place of the last such line; only on a terminal."""
+    """Show the current work, in place of the last such line; only on a terminal."""
     if sys.stderr.isatty():
         print(f"\r{line:<70}", end="", file=sys.stderr, flush=True)
 
@@ -244,8 +244,8 @@ def require_training() -> None:
 def import_training() -> None:
     """Import what nearly every run needs, without garbage collections.
 
-    PyTorch and transformers make a million objects, which last as long as the process. Collections
-    visit them neither now nor later: of a short run this saves a sixth, two seconds.
+    PyTorch and transformers create a million objects that live as long as the process. Garbage
+    collections skip them, now and later, which saves a sixth of a short run, two seconds.
     """
     if "creditrl.trainers.run" in sys.modules:
         return

@@ -21,7 +21,7 @@ __all__ = ["serve"]
 
 
 def serve() -> None:
-    """Carry out the runs that stdin asks for, until it ends."""
+    """Do the runs that stdin requests, until it ends."""
     importlib.import_module("creditrl.cli.train")
     import_training()
     end_with_worker = end_with_parent()
