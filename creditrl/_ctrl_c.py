@@ -1,8 +1,8 @@
-"""Ctrl-C while the command line is still being imported: one line, as later.
+"""Ctrl-C while the command line is still being imported: print one line, as later.
 
-The package imports this first. In the process of the command ``creditrl``, and in no other that
-imports the package, a signal then ends it at once: an exception would pass through others' imports,
-where some turn it into another one. ``creditrl.cli`` takes over with :func:`raise_again`.
+The package imports this first. In a process of the command ``creditrl``, and only there, Ctrl-C
+then ends the process at once: a ``KeyboardInterrupt`` would pass through other packages' imports,
+some of which turn it into another exception. ``creditrl.cli`` takes over with :func:`raise_again`.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def install_command(extra: str, *options: str) -> str:
 
 
 def _address(noted: dict[str, Any]) -> str:
-    """Return the part of a requirement with the location; empty for an index."""
+    """Return the `` @ LOCATION`` part of a requirement; empty if the package is from an index."""
     url = noted.get("url")
     if not isinstance(url, str):
         return ""

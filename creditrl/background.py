@@ -30,7 +30,7 @@ class Background:
         self._pid = 0
 
     def loop_here(self) -> asyncio.AbstractEventLoop | None:
-        """Return this process's loop if it runs; a forked process has none at first."""
+        """Return this process's loop if it runs; a forked process starts without one."""
         return self._loop if self._pid == os.getpid() else None
 
     def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:

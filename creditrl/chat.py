@@ -547,7 +547,7 @@ class ChatClient:
         attempts = 0
         while True:
             async with self._gate as before:
-                # An endpoint gets no rest if only the request that it told to wait slows down.
+                # All requests wait if the endpoint told one of them to.
                 while (rest := self._not_before - time.monotonic()) > 0:
                     await asyncio.sleep(rest)
                 attempts += 1

@@ -37,9 +37,8 @@ _TABLE = "model_prices_and_context_window_backup.json"
 def listed_prices(model: str, base_url: str) -> tuple[float, float] | None:
     """Return dollars per million tokens read and written; None if they are not listed.
 
-    The table comes with litellm, which is not imported for it: that takes seconds. An entry counts
-    if its provider is the host's: a model of the same name on one's own machine has no listed
-    price.
+    The table is read from litellm's files, since importing litellm takes seconds. An entry counts
+    only if its provider is the host's: a model of the same name on a private server has no price.
     """
     host = urllib.parse.urlsplit(base_url).hostname or ""
     provider = next((p for h, p in _PROVIDERS.items() if host == h or host.endswith(f".{h}")), None)

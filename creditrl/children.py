@@ -1,4 +1,4 @@
-"""Child processes that must not outlive this one, and this one as such a child."""
+"""Child processes that must not outlive this one, and this process as such a child."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ _LEFT = 1
 
 
 def end_with_parent() -> Callable[[], object] | None:
-    """Return a child's ``preexec_fn`` that makes it end with the thread that started it.
+    """Return a ``preexec_fn`` that makes a child end with the thread that started it.
 
-    Call this in the process that starts the child. The child ends even if that one is killed. Only
-    Linux supports it. Elsewhere the children of a killed command keep running until they are done,
-    and their runs must not be continued before. The child's own children stay: see
+    Call this in the process that starts the child. The child ends even if this process is killed.
+    Only Linux supports it: elsewhere the children of a killed command run to their end, and their
+    runs must not be continued before. The child's own children are not ended; see
     :class:`GuardedProgram`.
     """
     if sys.platform != "linux":
         return None
-    # Looked up here: between fork and exec a child must not load anything.
+    # Looked up before the fork: between fork and exec a child must not load anything.
     ask = functools.partial(ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, int(signal.SIGKILL))
     parent = os.getpid()
 
     def promise() -> None:
         ask()
-        # Between the fork and this request nobody would have told it.
+        # The parent may have ended before this request, of which no signal would tell.
         if os.getppid() != parent:
             os._exit(_LEFT)
 
@@ -144,7 +144,7 @@ class GuardedProgram:
         self.forget()
 
     def forget(self) -> None:
-        """Close our ends: after the end, or in a forked child, to whose parent it belongs."""
+        """Close this process's ends: after the end, or in a forked child, which does not own it."""
         for stream in (self._owner, self.process.stdin, self.process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):  # unwritten output has no reader

@@ -247,7 +247,7 @@ def _mismatch(where: str, path: str, value: Any, expected: str, close: str = "")
 
 
 def _describe(hint: Any) -> str:
-    """Return a type in the words of a reader of TOML files."""
+    """Describe a type in terms of TOML."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _describe(args[0])

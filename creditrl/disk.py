@@ -21,10 +21,10 @@ _WHY = {
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Make full-disk errors name this path, whatever raises them.
+    """Make every full-disk error in the block name this path.
 
-    Packages that write files themselves raise their own errors, and Python's ``write`` knows no
-    file name. The block must not read: every disk error is attributed to this path.
+    Packages that write files raise errors of their own, and Python's ``write`` knows no file name.
+    The block must not read files: every disk error is attributed to this path.
 
     Raises:
         OSError: with the path as its ``filename``.

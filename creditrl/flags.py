@@ -42,9 +42,8 @@ def override(config: T, argv: Sequence[str], prog: str) -> T:
     can be left out if only one field of the section has that name: ``--method.xi`` is
     ``--method.scores.xi``. A flag of an optional part that is None (``--policy.lora.rank 8``) first
     creates the part with its defaults, like a table in a recipe; ``--policy.lora None`` removes the
-    part. ``--help`` prints the
-    fields with their docstrings and the values of ``config`` as defaults, and exits with
-    ``SystemExit(0)``.
+    part. ``--help`` prints the fields with their docstrings and the values of ``config`` as
+    defaults, and exits with ``SystemExit(0)``.
 
     Args:
         config: a dataclass instance, e.g. a loaded recipe.
@@ -361,8 +360,7 @@ def _one_line(box: str) -> str:
     message = " ".join(paragraphs[1] if len(paragraphs) > 1 else paragraphs[0]).replace(" .", ".")
     message = _NO_TYPE.sub(_expected_type, _NO_NUMBER.sub(_expected_number, message))
     message = re.sub(r"^Error parsing (--)", r"\1", message)
-    # A dataclass that refused a combination of values is not a flag, and its name does not help
-    # here.
+    # tyro adds the name of a dataclass that refused a combination of values, which does not help.
     message = re.sub(r"^Error parsing [A-Z]\w*: ", "", message)
     return f"{(message or 'The flags cannot be read').rstrip('.')}."
 

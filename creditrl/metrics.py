@@ -153,7 +153,7 @@ def plain_json(value: Any) -> Any:
 def json_text(value: Any) -> str:
     """Return the text of a file of results, strict as :func:`plain_json`.
 
-    What fits in a line is in one, and so is every list of numbers: such a file has thousands.
+    What fits on one line is written on one, and so is every list of numbers.
     """
     return _lines(plain_json(value), 0) + "\n"
 

@@ -140,7 +140,7 @@ def find_json(
         raise found from None
     except RecursionError:
         raise _too_deep() from None
-    # Python's own limit depends on the caller; this one does not, and leaves callers room to
+    # Python's own limit depends on the caller's depth; this one does not, and leaves room to
     # recurse.
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(DEEPEST):

@@ -184,7 +184,7 @@ class Reply:
     options: ReplyList | None = None
     """The replies from which it was chosen; None if any text was possible."""
     weights_version: int | None = field(default=None, compare=False)
-    """Updates that the policy had seen when it sampled this; None: its episode's number."""
+    """Number of updates that the policy had had at sampling; None: that of its episode."""
     earlier_images: tuple[Any, ...] = field(default=(), compare=False)
     """Pictures of earlier turns that ``prompt_ids`` have tokens for, oldest first."""
 
@@ -234,8 +234,8 @@ class Turn:
     forgotten: int = field(default=0, compare=False)
     """Number of oldest turns that its prompt left out for lack of space."""
     weights_version: int | None = field(default=None, compare=False)
-    """Updates that the policy had seen when it sampled this reply, if weights can change within an
-    episode; None: the episode's number."""
+    """Number of updates that the policy had had when it sampled this reply, if weights can change
+    within an episode; None: that of the episode."""
     tokens: int = field(default=0, compare=False)
     """Length of the reply in tokens, if the agent reports it but gives no ids."""
     cost: float = field(default=0.0, compare=False)
@@ -293,8 +293,8 @@ class Trajectory:
     error: str = ""
     """Why the episode is invalid (a dead worker, a failed judge); empty if it is valid."""
     policy_version: int = 0
-    """Updates that the policy had seen when it sampled the first turn: the number of updates before
-    the one that learns from it, or fewer if episodes are collected ahead or carried over."""
+    """Number of updates that the policy had had when it sampled the first turn: as many as precede
+    the update that learns from it, or fewer if episodes are collected ahead or carried over."""
 
     @property
     def episode_return(self) -> float:
@@ -381,7 +381,8 @@ class TokenTable:
     logprob_M: FloatArray
     """Log-probability under the sampler."""
     old_logprob_M: FloatArray | None = None
-    """The same under the training model before the update; the policy ratio's denominator."""
+    """The same under the training model before the update; the denominator of the policy's
+    ratio."""
     ref_logprob_M: FloatArray | None = None
     value_M: FloatArray | None = None
     """Critic's value before the token."""
@@ -441,4 +442,4 @@ class Credit:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Further numbers of the batch for the run's metrics, such as ``explained_variance``."""
     config_hash: str = ""
-    """Hash of the method's config; the training loop stamps it."""
+    """Hash of the method's config, which the training loop fills in."""

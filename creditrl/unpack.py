@@ -1,4 +1,4 @@
-"""Packed files: zips are checked during unpacking, and no file exceeds memory."""
+"""Unpacking of archives: zips are checked on the way, and no file exceeds memory."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Gate:
         return None
 
     def _is_told(self, given: list[str]) -> bool:
-        """Return whether a request has the token; takes equally long for each wrong one."""
+        """Return whether a request has the token, in constant time."""
         if len(given) != 1:
             return False
         scheme, _, said = given[0].partition(" ")

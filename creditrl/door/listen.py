@@ -44,7 +44,7 @@ def listen(host: str, port: int, token: str = "") -> socket.socket:
     """
     require_token(host, token)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol's number: with it, asyncio sends at once (TCP_NODELAY); otherwise the second
+    # Only with the protocol's number does asyncio send at once (TCP_NODELAY); otherwise the second
     # half of an answer waits 40 ms for the client to acknowledge the first.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:

@@ -55,7 +55,7 @@ class PlainServer:
             self._thread.join(0.5)
 
     def until_closed(self, what: str, *, browse: bool = False) -> int:
-        """Say where its pages are, in a browser too if asked, and serve until Ctrl-C; returns 0."""
+        """Print the address, open it in a browser if asked, and serve until Ctrl-C; returns 0."""
         try:
             print(f"{what} open at {self.address}. Ctrl-C closes it.", flush=True)
             if browse:

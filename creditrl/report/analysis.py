@@ -275,7 +275,8 @@ def _course(context: Context) -> list[Block]:
 def reach_curve(run: RunRecord) -> tuple[list[Point], str]:
     """Return the success curve that shows when a run reached a level, and its name.
 
-    Of validation tasks, which training never saw, if there are any; else of training episodes.
+    It is that of validation tasks, which training never saw, if there is one; else that of training
+    episodes.
     """
     curve = points(run.phase("validation"), "success")
     if curve:

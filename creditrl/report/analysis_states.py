@@ -147,7 +147,7 @@ def segment_section(context: Context) -> list[Block]:
 
 
 def _left_states(run: RunRecord) -> Iterator[tuple[int, Sequence[int]]]:
-    """Yield (update, states left) of the stored episodes; a state is the complete observation."""
+    """Yield (update, states before its turns) of stored episodes; a state is an observation."""
     for update, episode in run.episodes():
         yield update, [hash(turn.observation) for turn in episode.turns]
 

@@ -30,7 +30,7 @@ MOMENTS: dict[str, str] = {
 """Evaluations of a training run by file name, and their names in a report."""
 
 LAST = "after"
-"""Moment at which an agent not trained here is compared with trained ones."""
+"""Moment at which evaluations of other agents are compared with trained policies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class RunRecord:
     """``results.json``."""
 
     def result(self, moment: str, way: str) -> EvalResult | None:
-        """Return an evaluation; an agent not trained here has the same one at every moment."""
+        """Return an evaluation; that of an agent without a training run counts at every moment."""
         if self.kind == "evaluation":
             return next(iter(self.evaluations[LAST].values()))
         return self.evaluations.get(moment, {}).get(way)

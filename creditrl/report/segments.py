@@ -53,7 +53,7 @@ class SegmentStats:
 
 
 def segment_stats(cuts: Sequence[Cut]) -> SegmentStats:
-    """Return the lengths of segments, and the shares of episodes with no cut or with all cuts.
+    """Return the lengths of segments, and the shares of episodes cut nowhere or everywhere.
 
     "Left whole" has two readings, and both are given: the episode is one segment, or each of its
     turns is a segment (inferred: only then can WebShop, which is mostly cut per turn, have the

@@ -148,7 +148,7 @@ def _draw_evaluations(
     ways = list(dict.fromkeys(way for results in evaluations.values() for way in results))
     for number, way in enumerate(ways):
         colour, marker = _WAYS[number % len(_WAYS)]
-        # Ways are drawn side by side; otherwise their error bars would hide each other.
+        # Side by side, so that the error bars of different decodings do not hide each other.
         shift = end * 0.012 * (number - (len(ways) - 1) / 2)
         points, told = [], []
         for moment, results in evaluations.items():

@@ -89,13 +89,13 @@ class ViewedRun:
         self._same: dict[int, int] | None = None
 
     def _goes_on(self) -> bool:
-        """Return whether more data may come: results come last."""
+        """Return whether more data may come: a run writes its results last."""
         if self._place.is_evaluation:
             return not self._place.results.is_file()
         return bool(self.config) and "finished" not in self._results()
 
     def seen(self) -> dict[str, str]:
-        """Return a word for each kind of file that changes when the files do."""
+        """Return a word for each kind of file, which changes when the files do."""
         return _words(self._signature())
 
     def refresh(self) -> None:
