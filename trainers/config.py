@@ -95,8 +95,8 @@ class RolloutConfig:
     form: str = "plain"
     """Prompt form: "plain", "compact", "dialogue", "tags", "react", "tool_chat"."""
     recent_images: Count = 1
-    """Most pictures of a prompt, where the form "tags" shows any: this turn's, and those of the
-    turns before it."""
+    """Maximum number of pictures in a prompt of the form "tags": this turn's and the previous
+    turns'."""
     actions: Literal["free", "listed", "choice"] = "free"
     """How replies are decoded. "free": any text. "listed": one of the admissible actions (and of
     templates filled in for open-ended ones), token by token along their prefix tree. "choice": one
