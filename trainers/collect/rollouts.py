@@ -88,7 +88,7 @@ class RolloutCollector(Collector):
 
         Args:
             update: number of the update.
-            attempt: another one plays other tasks and episodes in the same update.
+            attempt: number of the attempt; another one plays other tasks and episodes.
         """
         workers, engines = self._lost()
         try:

@@ -23,13 +23,13 @@ _STREAMS = (
 
 
 def stream(name: str, seed: int, update: int = 0, attempt: int = 0) -> np.random.Generator:
-    """Return the generator of one purpose at one update: independent of all others, stateless.
+    """Return the random generator for one purpose in one update, independent of all others.
 
     Args:
         name: purpose, one of a fixed list (its position is part of the seed).
         seed: the run's seed.
         update: number of the update.
-        attempt: another attempt draws again for the same update.
+        attempt: number of the attempt; another one draws anew for the same update.
     """
     key = [_STREAMS.index(name), seed, update]
     return np.random.default_rng(key if not attempt else [*key, attempt])
