@@ -49,7 +49,7 @@ def test_a_function_is_told_the_observation_and_what_can_be_done():
 
 
 @pytest.mark.parametrize("arguments", ["", ", observation, info", ", *seen", ", observation=None"])
-def test_a_reset_is_told_as_much_as_it_takes(tmp_path, arguments):
+def test_reset_gets_only_the_arguments_that_it_takes(tmp_path, arguments):
     place = write(
         tmp_path,
         "class Mine:\n    begun = 0\n"
@@ -93,7 +93,7 @@ def test_what_a_function_raises_ends_its_own_episode_alone():
     assert odd.error == "mine returned an int: expected the action, a str"
 
 
-def test_calls_are_at_work_at_once_and_no_more_than_allowed():
+def test_calls_run_concurrently_up_to_the_limit():
     at_work, most, lock = 0, 0, threading.Lock()
 
     def works(change):
@@ -185,7 +185,7 @@ def test_files_modules_and_batched_agents_are_found(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_what_is_no_agent_is_one_clear_line(tmp_path, code, name, says):
+def test_an_import_that_yields_no_agent_is_a_one_line_error(tmp_path, code, name, says):
     with pytest.raises((ConfigError, UnknownNameError)) as caught:
         import_agent(f"{write(tmp_path, code)}:{name}")
     assert says in str(caught.value) and "\n" not in str(caught.value)
@@ -247,7 +247,7 @@ def test_evaluate_takes_functions_classes_and_batched_agents_awaited_or_not():
     assert (found[2].agent, found[4].agent) == ("mine", "one for all")
 
 
-def test_a_coroutine_may_ask_a_chat_endpoint_of_ours(endpoint):
+def test_an_async_agent_can_use_the_chat_client(endpoint):
     client = ChatClient(ChatSettings("toy", base_url=endpoint.url))
     endpoint.answer = lambda body: "left"
 
@@ -263,7 +263,7 @@ def test_a_coroutine_may_ask_a_chat_endpoint_of_ours(endpoint):
     assert said == [Reply("left")], "a loop that waits for itself never answers"
 
 
-def test_an_event_loop_does_not_wait_for_itself():
+def test_waiting_within_the_background_loop_is_refused():
     background = Background("mine")
     work = asyncio.sleep(0)
 

@@ -77,7 +77,7 @@ def test_the_closing_tag_that_ended_an_answer_is_read_with_it(endpoint):
     assert endpoint.requests[0]["stop"] == ["</action>"]
 
 
-def test_a_key_that_is_not_there_is_said_at_once(endpoint, monkeypatch):
+def test_a_missing_key_is_reported_at_once(endpoint, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("MY_KEY", raising=False)
     with pytest.raises(ConfigError, match="MY_KEY is not set"):
@@ -188,7 +188,7 @@ def test_prices_of_public_endpoints_come_from_litellms_table(tmp_path, monkeypat
     assert ChatClient(ChatSettings("toy")).prices == pytest.approx((2.0, 8.0))
 
 
-def test_an_endpoint_that_names_its_cost_is_believed_and_one_without_counts_is_borne(endpoint):
+def test_a_reported_cost_is_used_and_missing_counts_are_zero(endpoint):
     endpoint.plans = [Plan(usage={"prompt_tokens": 1, "cost": 0.25}), Plan(usage=None)]
     first, second = (ask_one(client(endpoint)) for _ in range(2))
     assert (first.cost, first.tokens, second.cost, second.tokens) == (0.25, 1, 0.0, 0)
@@ -212,7 +212,7 @@ def test_an_endpoint_that_names_its_cost_is_believed_and_one_without_counts_is_b
         (Plan(body=b'{"error": {"message": "behind", "code": 502}}'), "in answer"),
     ],
 )
-def test_passing_trouble_is_tried_again(endpoint, plan, cause):
+def test_transient_failures_are_retried(endpoint, plan, cause):
     endpoint.plans = [plan, plan]
     asked = client(endpoint)
     answer = ask_one(asked)
@@ -221,7 +221,7 @@ def test_passing_trouble_is_tried_again(endpoint, plan, cause):
     assert (asked.usage.requests, asked.usage.retries, asked.usage.failed) == (3, 2, 0)
 
 
-def test_trouble_that_stays_is_an_answer_too(endpoint):
+def test_a_lasting_failure_is_returned_as_an_answer(endpoint):
     endpoint.answer = lambda body: (
         Plan(status=500) if body["messages"][-1]["content"] == "bad" else Plan("fine")
     )
@@ -239,14 +239,14 @@ QUOTA = b'{"error": {"message": "You exceeded your quota", "code": "insufficient
 
 
 @pytest.mark.parametrize("plan", [Plan(status=400), Plan(status=307), Plan(status=429, body=QUOTA)])
-def test_what_no_patience_helps_is_tried_once(endpoint, plan):
+def test_a_permanent_failure_is_not_retried(endpoint, plan):
     endpoint.answer = lambda body: plan
     answer = ask_one(client(endpoint))
     assert (answer.status, answer.attempts, len(endpoint.requests)) == ("error", 1, 1)
 
 
 @pytest.mark.parametrize("plan", [Plan(hang=True), Plan(drip=0.05)])
-def test_who_does_not_come_to_an_end_is_given_up(endpoint, plan):
+def test_an_answer_without_an_end_times_out(endpoint, plan):
     endpoint.answer = lambda body: plan
     answer = ask_one(client(endpoint, timeout=0.3, retries=1))
     assert (answer.status, answer.attempts) == ("timeout", 2)
@@ -266,20 +266,20 @@ def test_waits_double_and_retry_after_is_kept(endpoint):
     assert 90 < _retry_after({"retry-after": later}) <= 100
 
 
-def test_who_asks_for_too_long_a_wait_has_failed(endpoint):
+def test_a_retry_after_beyond_the_longest_wait_is_a_failure(endpoint):
     endpoint.answer = lambda body: Plan(status=429, headers={"Retry-After": "3600"})
     answer = ask_one(client(endpoint))
     assert answer.attempts == 1 and "it asks to wait 3600 s, longest_wait is 60 s" in answer.error
 
 
-def test_all_rest_when_one_is_told_to(endpoint):
+def test_a_retry_after_delays_all_requests(endpoint):
     endpoint.plans = [Plan(status=429, headers={"Retry-After": "0.4"})]
     answers = ask(client(endpoint, concurrency=1), *map(str, range(4)))
     assert all(a.status == "ok" for a in answers)
     assert min(np.array(endpoint.times[1:]) - endpoint.times[0]) >= 0.4
 
 
-def test_a_429_halves_how_many_are_at_work_and_a_round_of_answers_lets_one_more_in(endpoint):
+def test_a_429_halves_concurrency_and_a_round_of_answers_adds_one(endpoint):
     endpoint.plans = [Plan(status=429)]
     endpoint.answer = lambda body: Plan(delay=0.02)
     asked = client(endpoint, concurrency=8)
@@ -293,7 +293,7 @@ def test_a_429_halves_how_many_are_at_work_and_a_round_of_answers_lets_one_more_
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_no_more_are_at_work_than_allowed(endpoint, concurrency):
+def test_concurrent_requests_reach_and_keep_the_limit(endpoint, concurrency):
     # Long enough for the others to come, on a busy machine as well.
     endpoint.answer = lambda body: Plan(delay=1.0 if concurrency > 1 else 0.02)
     ask(client(endpoint, concurrency=concurrency), *map(str, range(6)))
@@ -307,7 +307,7 @@ def numbered(endpoint):
     endpoint.answer = lambda body: f"answer {len(endpoint.requests)}"
 
 
-def test_at_temperature_0_no_question_is_asked_twice(endpoint):
+def test_at_temperature_0_no_prompt_is_sent_twice(endpoint):
     numbered(endpoint)
     first = client(endpoint, temperature=0)
     said = ask(first, "a", "a", "b")
@@ -324,7 +324,7 @@ def test_at_temperature_0_no_question_is_asked_twice(endpoint):
         assert not ask_one(client(endpoint, temperature=0, **changed), "a").cached
 
 
-def test_draws_differ_and_come_back_in_their_order(endpoint):
+def test_sampled_answers_differ_and_are_replayed_in_order_from_the_cache(endpoint):
     numbered(endpoint)
     assert not ask_one(client(endpoint, temperature=1.0)).cached
     drawn = [a.text for a in ask(client(endpoint, temperature=1.0, cache=True), "a", "a", "a")]
@@ -365,7 +365,7 @@ def agent(endpoint: ChatServer, **settings) -> ChatAgent:
     return ChatAgent(client(endpoint, **settings))
 
 
-def test_it_is_an_agent_and_copies_of_it_work(endpoint):
+def test_a_chat_agent_can_be_copied_and_used_after_close(endpoint):
     made = ChatAgent("toy", base_url=endpoint.url)
     assert isinstance(made, Agent) and made.name == f"chat:toy temperature=1.0 @ {endpoint.url}"
     assert copy.deepcopy(made).act([Prompt("Hi")]) == [Reply("say: Hello.")]
@@ -378,7 +378,7 @@ def test_it_is_an_agent_and_copies_of_it_work(endpoint):
         ChatAgent(made.client, top_p=1)
 
 
-def test_a_line_says_it_all(endpoint):
+def test_settings_are_read_from_one_line(endpoint):
     line = f"Qwen/Q2.5@{endpoint.url}?temperature=0.4&max_tokens=9&stop=[%22a%22]"
     settings = ChatSettings.of(line, {"max_tokens": 7}, {"seed": 1})
     assert settings == ChatSettings(

@@ -74,13 +74,13 @@ def test_a_process_that_ends_fails_its_episode_and_is_started_again(tmp_path):
         ('{"action": "look", "tokens": -1}', "expected a line"),
     ],
 )
-def test_what_is_no_answer_is_quoted(tmp_path, answer, says):
+def test_an_invalid_answer_is_quoted_in_the_error(tmp_path, answer, says):
     with started(tmp_path, f"input(); print({answer!r}, flush=True); input()") as agent:
         (reply,) = agent.act([prompt()])
     assert says in reply.error and "\n" not in reply.error
 
 
-def test_what_cannot_be_run_is_one_line(tmp_path, monkeypatch, capsys):
+def test_a_program_that_cannot_be_started_is_a_one_line_error(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run(["eval", "VisualSokoban", "--agent", "command", "--command", "no-such-x"]) == 2
     (line,) = capsys.readouterr().err.splitlines()

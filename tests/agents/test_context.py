@@ -24,7 +24,7 @@ def played(model: Any, tokenizer: Any, form: PromptForm, venv: Any) -> list[Traj
     return run_episodes(venv, agent, form, seed=1)
 
 
-def test_oldest_turns_leave_a_growing_conversation(chat_tokenizer, model_maker):
+def test_oldest_turns_are_dropped_from_a_growing_conversation(chat_tokenizer, model_maker):
     positions = 1150
     model = model_maker(vocabulary=len(chat_tokenizer), positions=positions)
     form = get_form("react")
@@ -57,7 +57,7 @@ def _shared_end(prompt: tuple[int, ...], said: tuple[int, ...], first: int) -> i
     return max(n for n in range(len(said)) if prompt[first : first + n] == said[len(said) - n :])
 
 
-def test_tokens_of_the_oldest_turn_leave_by_hand():
+def test_dropping_the_oldest_turns_tokens_by_hand():
     # Prompt of 2, reply of 1, then what was seen: 2 tokens a turn.
     talk = Conversation(3, prefix_ids=(1, 2, 3, 4, 5, 6, 7, 8, 9), prompt_ends=(2, 5, 8))
     once = talk.without_oldest()
@@ -107,7 +107,7 @@ class ChattyVectorEnv(ToyVectorEnv):
     env_class = ChattyEnv
 
 
-def test_what_cannot_be_read_ends_its_own_episode(chat_tokenizer, model_maker):
+def test_a_prompt_beyond_the_context_ends_only_its_own_episode(chat_tokenizer, model_maker):
     class Walker(TransformersAgent):
         def act(self, prompts: Any) -> list[Reply]:
             return [

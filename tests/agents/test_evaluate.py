@@ -71,14 +71,14 @@ def test_expert_solves_each_held_out_task_once():
     assert [e.task for e in some.episodes] == [env.unwrapped.tasks[i].id for i in (5, 2)]
 
 
-def test_batching_changes_nothing_of_the_result():
+def test_batching_does_not_change_the_result():
     all_at_once, one_by_one, in_parts = (
         evaluate("VisualSokoban", Parrot(), episodes=7, num_envs=n, seed=3) for n in (64, 1, 3)
     )
     assert all_at_once.episodes == one_by_one.episodes == in_parts.episodes
 
 
-def test_own_environment_and_a_last_block_that_is_not_full():
+def test_a_given_environment_stays_open_and_a_partial_last_block_is_played():
     venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=4, split="valid_unseen").unwrapped
     agent = Parrot()
     found = evaluate(venv, agent, episodes=6)
@@ -120,7 +120,7 @@ def test_results_are_written_as_json(tmp_path, monkeypatch):
     assert [p.name for p in path.parent.iterdir()] == ["results.json"]
 
 
-def test_wrong_questions_are_refused():
+def test_invalid_evaluations_are_refused():
     venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=4, group_size=2).unwrapped
     for env, more, says in (
         (venv, {"episodes": 4}, "groups of 2"),

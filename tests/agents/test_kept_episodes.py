@@ -42,7 +42,7 @@ def test_every_episode_is_kept_whole_under_its_number(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "r.trajectories").iterdir()] == ["turns-0000.parquet"]
 
 
-def test_what_has_no_line_in_the_journal_is_dropped_and_played_again(tmp_path: Path) -> None:
+def test_an_episode_without_a_journal_line_is_dropped_and_replayed(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path, Walker(dies_after=15))
     store = TrajectoryStore(tmp_path / "r.trajectories")
@@ -60,7 +60,7 @@ def test_what_has_no_line_in_the_journal_is_dropped_and_played_again(tmp_path: P
     assert list(kept(tmp_path)) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_torn_end_is_cut_off_before_more_is_added(tmp_path: Path) -> None:
+def test_a_torn_frame_is_removed_before_the_next_episode_is_added(tmp_path: Path) -> None:
     play(tmp_path, Walker(), episodes=2)
     episodes = list(TrajectoryStore(tmp_path / "r.trajectories").read())
     store = TrajectoryStore(tmp_path / "mine")

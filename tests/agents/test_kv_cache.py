@@ -17,5 +17,5 @@ class NewOutput(dict[str, Any]):
         raise AssertionError("the old name warns")
 
 
-def test_a_new_release_is_not_asked_by_the_old_name() -> None:
+def test_an_output_without_a_cache_gives_none() -> None:
     assert cache_of(NewOutput()) is None

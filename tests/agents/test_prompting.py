@@ -50,7 +50,7 @@ def test_the_command_asks_in_the_same_form(endpoint, tmp_path, monkeypatch) -> N
     assert endpoint.requests[0]["messages"] == by_command
 
 
-def test_speech_keeps_its_capitals() -> None:
+def test_free_text_actions_keep_their_capitals() -> None:
     class Model:
         form = None
 
@@ -60,7 +60,7 @@ def test_speech_keeps_its_capitals() -> None:
         assert form.parse(reply).action == said
 
 
-def test_who_sees_is_shown_the_picture_with_its_place_in_the_prompt(endpoint) -> None:
+def test_a_model_that_sees_gets_the_picture_and_its_placeholder(endpoint) -> None:
     agent = ChatAgent("toy", base_url=endpoint.url)
     evaluate("VisualSokoban", agent, episodes=1, env_options={**SMALL, "observation": "both"})
     text, picture = endpoint.requests[0]["messages"][-1]["content"]

@@ -66,7 +66,7 @@ def test_unknown_names_and_options_are_refused_with_the_nearest(name, options, s
 
 @pytest.mark.parametrize("name", sorted(known_forms()))
 @given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200))
-def test_any_reply_can_be_read(name, text):
+def test_any_reply_can_be_parsed(name, text):
     parsed = get_form(name).parse(text)
     assert isinstance(parsed.action, str) and isinstance(parsed.valid_format, bool)
 
@@ -93,7 +93,7 @@ def test_plain_shows_the_observation_and_nothing_else():
 # -- dialogue ---------------------------------------------------------------------------------
 
 
-def test_a_dialogue_says_the_task_once_and_then_what_is_new():
+def test_a_dialogue_states_the_task_once_and_then_only_new_observations():
     form = get_form("dialogue")
     assert form.context == "full" and not form.needs_history
     assert form.messages(sokoban()) == (

@@ -27,7 +27,7 @@ def failed(*turns, final="Nothing happens.", truncated=True):
     )
 
 
-def test_what_was_learned_heads_the_same_task_and_no_other():
+def test_reflections_are_shown_for_the_same_task_only():
     form = ReflexionForm(remembered=2)
     assert form.messages(ASK) == get_form("react").messages(ASK)
     assert form.parse("Thought: so.\nAction: open box").action == "open box"
@@ -89,7 +89,7 @@ class Learner:
         return len(prompt.messages) - 1 - 2 * prompt.turn
 
 
-def test_an_unsolved_task_is_tried_again_with_what_was_learned():
+def test_an_unsolved_task_is_retried_with_its_reflection():
     venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=2, max_turns=9).unwrapped
     _, info = venv.reset(seed=[0, 1], options={"task": [0, 1]})
     plans = venv.expert_plans()
@@ -105,7 +105,7 @@ def test_an_unsolved_task_is_tried_again_with_what_was_learned():
     venv.close()
 
 
-def test_trials_end_and_a_question_without_an_answer_is_no_failure():
+def test_trials_are_limited_and_a_failed_reflection_does_not_fail_the_episode():
     class Silent(Learner):
         def _reply(self, prompt):
             if prompt.text.endswith("New plan:"):
@@ -120,7 +120,7 @@ def test_trials_end_and_a_question_without_an_answer_is_no_failure():
     assert found.reports["spent"]["turns"] == 12
 
 
-def test_over_an_endpoint_the_reflection_is_a_question_of_its_own(endpoint):
+def test_over_an_endpoint_the_reflection_is_a_separate_request(endpoint):
     endpoint.answer = lambda body: "Thought: so.\nAction: sing"
     with closing(ChatAgent("toy", base_url=endpoint.url)) as chat:
         form, options = get_form("reflexion", trials=2), {"max_turns": 1}

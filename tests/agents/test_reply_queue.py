@@ -217,21 +217,21 @@ def spend(agent: Threaded, tasks: list[int], **limits: int) -> Any:
     return evaluate(venv, agent, PLAIN, tasks=tasks, budget=Budget(**limits), schedule="free")
 
 
-def test_no_question_goes_beyond_a_budget_of_turns():
+def test_no_request_exceeds_a_budget_of_turns():
     agent = Threaded()
     result = spend(agent, [0] * 20, turns=30)
     assert len(agent.asked) == 30
     assert result.reports["not_played"] == 20 - len(result.episodes) > 0
 
 
-def test_a_budget_of_tokens_lets_as_many_ask_as_have_answered():
+def test_a_budget_of_tokens_limits_concurrent_requests():
     agent = Threaded(delay=0.02)
     spend(agent, [0] * 30, tokens=60)
     # Each costs one token, so the sum of those under way is known after the first.
     assert len(agent.asked) == 60 and agent.most > 1
 
 
-def test_what_cannot_run_free_is_refused():
+def test_the_free_schedule_is_refused_where_it_cannot_work():
     venv = ToyVectorEnv(2)
     with pytest.raises(ConfigError, match="answers a batch at a time"):
         run_episodes(venv, RandomAgent(0), PLAIN, schedule="free")

@@ -36,7 +36,7 @@ def test_an_episode_that_always_fails_is_in_no_measure():
     assert found.episodes[1].error == "out of order"
 
 
-def test_an_agent_that_is_out_of_order_is_not_asked_for_ever():
+def test_an_agent_that_keeps_failing_stops_the_evaluation():
     agent = Walker(fails=[i for i in range(40) for _ in range(9)])
     found = play(agent, episodes=40, retries=1, num_envs=4)
     assert found.failed == len(found.episodes) == 8
@@ -54,7 +54,7 @@ def test_no_turn_is_taken_beyond_the_budget(tmp_path):
 
 
 @pytest.mark.parametrize(("limit", "asked"), [({"tokens": 99}, 50), ({"cost": 0.099}, 50)])
-def test_of_tokens_and_dollars_no_more_is_spent_than_one_question_beyond(limit, asked):
+def test_a_budget_of_tokens_or_dollars_is_exceeded_by_at_most_one_request(limit, asked):
     agent = Walker(tokens=1, cost=0.002)  # 2 tokens a question, read and written
     budget = Budget(**limit)
     with pytest.raises(CreditRLError, match="before the first episode ended"):
@@ -66,7 +66,7 @@ def test_of_tokens_and_dollars_no_more_is_spent_than_one_question_beyond(limit, 
         Budget(turns=0)
 
 
-def test_what_later_questions_take_is_reckoned_with(endpoint):
+def test_a_budget_accounts_for_growing_prompts(endpoint):
     # Prompts grow from turn to turn; 16 are under way at once, and the budget ends within a round.
     def answer(body):
         read = sum(len(message["content"]) for message in body["messages"])
@@ -140,7 +140,7 @@ def test_two_processes_never_write_one_journal(tmp_path):
     Journal(EpisodeFiles(tmp_path / "j.jsonl"), {"a": 1}).close()
 
 
-def test_under_a_limit_of_dollars_twice_as_many_are_asked_each_time() -> None:
+def test_under_a_dollar_limit_batches_double() -> None:
     asked = []
 
     class Cheap:

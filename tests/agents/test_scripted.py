@@ -49,7 +49,7 @@ def test_random_draws_every_action_about_as_often():
     assert all(abs(said.count(a) - 1_000) < 129 for a in ACTIONS)
 
 
-def test_random_is_the_same_for_a_seed():
+def test_random_actions_follow_from_the_seed():
     agent = RandomAgent(7)
     first = agent.act(ask(20))
     assert first == RandomAgent(7).act(ask(20)) != RandomAgent(8).act(ask(20))
@@ -104,7 +104,7 @@ def test_expert_is_asked_through_wrappers(venv):
     assert reply.text in info["admissible_actions"][2]
 
 
-def test_expert_that_knows_no_way_falls_back(venv, monkeypatch):
+def test_an_expert_without_a_plan_falls_back(venv, monkeypatch):
     monkeypatch.setattr(venv, "expert_actions", lambda indices: [None] * len(indices))
     agent = ExpertAgent(venv)
     assert agent.act(ask())[0].text == "up"

@@ -81,7 +81,7 @@ def test_one_agent_on_both_sides_is_called_once_per_turn() -> None:
     )
 
 
-def test_two_agents_are_called_by_turns_and_simultaneous_sides_in_one_call() -> None:
+def test_two_agents_alternate_and_simultaneous_sides_share_a_call() -> None:
     one, other, both = Counting("one"), Counting("other"), Counting("me")
     chat((one, other), copies=8)
     assert one.calls == other.calls == [8] * 10
@@ -111,7 +111,7 @@ def test_both_sides_are_recorded_with_their_own_rewards() -> None:
     assert other.turns == () and other.score == 0.25
 
 
-def test_groups_share_task_and_seed_and_sides_are_apart() -> None:
+def test_members_share_task_and_seed_and_each_side_is_a_group() -> None:
     pairs = chat(Counting("me"), copies=4, group_size=2, hash_states=True)
     numbers = [(a.group, b.group, a.member) for a, b in pairs]
     assert numbers == [(0, 1, 0), (0, 1, 1), (2, 3, 0), (2, 3, 1)]
@@ -131,7 +131,7 @@ def test_a_reply_that_fails_makes_both_episodes_invalid() -> None:
 
 
 @pytest.mark.parametrize("form", ["plain", "dialogue", "react", "tags", "sotopia"])
-def test_every_form_tells_each_side_its_own_story(form: str) -> None:
+def test_every_form_shows_each_side_its_own_view(form: str) -> None:
     agent = Counting("me")
     run_self_chat(agent, form, copies=1, judge=Halves(), max_turns=4)
     last = agent.prompts[-1]
@@ -143,7 +143,7 @@ def test_every_form_tells_each_side_its_own_story(form: str) -> None:
     assert "Bo Diaz" in told and "Sell it" not in told
 
 
-def test_combinations_can_be_chosen_and_what_does_not_go_with_two_agents_is_refused() -> None:
+def test_combinations_can_be_chosen_and_options_for_one_agent_are_refused() -> None:
     pairs = chat(Counting("me"), copies=2, tasks=[2, "c0/0"], max_turns=2)
     assert [one.task.id for one, _ in pairs] == ["c2/0", "c0/0"]
     with pytest.raises(ConfigError, match="both sides are agents"):
@@ -191,7 +191,7 @@ def test_a_partner_that_fails_is_asked_again_from_the_start() -> None:
     assert partner.calls == [4, 4, 3, 1, 1, 1]
 
 
-def test_the_spec_says_whether_a_live_model_speaks() -> None:
+def test_the_spec_is_nondeterministic_if_a_live_model_speaks() -> None:
     live, fixed = (
         AgentPartner(Counting("x"), "dialogue", deterministic=same) for same in (False, True)
     )

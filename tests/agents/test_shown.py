@@ -31,7 +31,7 @@ def test_a_result_is_a_line_and_in_a_notebook_the_tables_that_are_printed(capsys
         assert words in printed and f">{words}<" in shown
 
 
-def test_what_comes_from_outside_is_text_in_html() -> None:
+def test_text_from_outside_is_escaped_in_html() -> None:
     table = ShownTable("<b>", ("a", "<i>"), (("<script>", "1"),), "&")
     found = html_tables([table])
     assert "<b>" not in found and "<script>" not in found and "&lt;script&gt;" in found

@@ -152,7 +152,7 @@ def test_what_cannot_be_recorded_is_computed(said: Any, monkeypatch: pytest.Monk
     assert [r.token_ids for r in found] == [r.token_ids for r in plain]
 
 
-def test_nothing_of_a_recorded_step_waits_for_the_garbage_collector(
+def test_a_recorded_step_is_freed_without_the_garbage_collector(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from transformers import DynamicCache
@@ -179,7 +179,7 @@ def test_nothing_of_a_recorded_step_waits_for_the_garbage_collector(
         gc.enable()
 
 
-def test_adapters_count(said: Any) -> None:
+def test_adapters_take_part_in_decoding(said: Any) -> None:
     from peft import LoraConfig, get_peft_model
 
     bare, _ = said(build("Llama"), True)
@@ -211,7 +211,7 @@ def hooked() -> Any:
     ],
     ids=["sliding", "eager", "dynamic", "gemma", "hooked"],
 )
-def test_what_it_does_not_compute_is_left_to_the_model(said: Any, make: Any) -> None:
+def test_unsupported_models_decode_without_it(said: Any, make: Any) -> None:
     model = make()
     (plain, _), (found, steps) = said(model, False), said(model, True)
     assert steps == 0 and found == plain

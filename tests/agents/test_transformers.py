@@ -64,7 +64,7 @@ def test_neither_merged_prompts_nor_small_batches_change_a_reply(make, max_new_t
         assert all(r.finished and len(r.token_ids) == 1 for r in plain)
 
 
-def test_what_is_no_question_and_no_setting_is_refused(make, tmp_path):
+def test_empty_prompts_and_invalid_settings_are_refused(make, tmp_path):
     agent = make()
     assert isinstance(agent, Agent) and agent.act([]) == []
     with pytest.raises(ConfigError, match="copy 0 at turn 0 has no tokens"):
@@ -76,7 +76,7 @@ def test_what_is_no_question_and_no_setting_is_refused(make, tmp_path):
         TransformersAgent.from_pretrained(str(tmp_path))
 
 
-def test_greedy_replies_do_not_depend_on_who_else_is_asked(make):
+def test_greedy_replies_do_not_depend_on_the_rest_of_the_batch(make):
     agent = make(greedy=True)
     together = agent.act(ask(MANY))
     for prompt, reply in zip(ask(MANY), together, strict=True):
@@ -104,7 +104,7 @@ def test_replies_share_rows_until_they_differ(make, model):
     assert len({r.token_ids for r in replies}) > 16
 
 
-def test_known_prompts_are_not_read_again(make, model):
+def test_known_prompts_are_not_recomputed(make, model):
     agent = make(max_new_tokens=1)
     assert count_rows(model, agent, ask(ROOMS[:2])) == [(2, 7)]
     assert count_rows(model, agent, ask([*ROOMS[:2], ROOMS[2]])) == [(1, 3)]
@@ -142,7 +142,7 @@ def test_a_variant_leaves_the_first_agent_alone(make):
         agent.variant(seeds=3)
 
 
-def test_replies_stop_at_stop_tokens_and_say_so(make, model, word_tokenizer):
+def test_replies_end_at_stop_tokens_and_are_marked_finished(make, model, word_tokenizer):
     agent = make(max_new_tokens=12, temperature=2.0, stop_ids=list(range(8)))
     replies = agent.act(ask(MANY * 4))
     # Rows end one by one, and the others keep their log-probabilities.

@@ -78,7 +78,7 @@ def test_only_what_is_new_is_read(make, model):
     assert max(columns for _, columns in again) > 20
 
 
-def test_new_weights_and_other_beginnings_are_read_again(model_maker, word_tokenizer):
+def test_new_weights_and_other_prefixes_are_read_again(model_maker, word_tokenizer):
     model, other = model_maker(), model_maker(seed=1)
     agent = TransformersAgent(model, word_tokenizer, max_new_tokens=4, greedy=True)
     (first,) = agent.act([Prompt(text="#P#")])
@@ -98,7 +98,7 @@ def test_new_weights_and_other_beginnings_are_read_again(model_maker, word_token
     assert found.logprobs == pytest.approx(expected.logprobs, abs=2e-5)
 
 
-def test_prompts_without_a_past_keep_nothing_for_long(make):
+def test_the_cache_of_single_prompts_is_dropped_at_the_next_call(make):
     agent = make()
     agent.act([Prompt(text="#P#" * 9, copy=c) for c in range(4)])
     agent.act([Prompt(text="_X", copy=0)])

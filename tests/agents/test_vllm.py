@@ -94,7 +94,7 @@ def test_without_vllm_the_error_names_the_command_that_fits_the_machine(monkeypa
         find_vllm()
 
 
-def test_a_seed_belongs_to_a_copy_and_its_prompts(policy):
+def test_a_request_seed_depends_on_the_copy_and_its_requests(policy):
     engine = Recorder()
     agent = VLLMAgent(engine, policy.tokenizer, max_new_tokens=4, seed=3)
     assert isinstance(agent, Agent)
@@ -111,7 +111,7 @@ def test_a_seed_belongs_to_a_copy_and_its_prompts(policy):
     assert len({r.seed for r in engine.seen[-1]}) == 2
 
 
-def test_replies_leave_room_for_themselves_and_end_with_their_stop_token(policy):
+def test_replies_fit_into_the_context_and_end_at_a_stop_token(policy):
     eos = policy.tokenizer.eos_token_id
     engine = Recorder(answer=(5, eos))
     agent = VLLMAgent(engine, policy.tokenizer, max_new_tokens=32)
@@ -199,7 +199,7 @@ def test_a_server_with_log_probabilities_of_temperature_1_is_refused(monkeypatch
         server.generate([ONE], SamplingRule(temperature=0.7))
 
 
-def test_a_server_is_asked_for_what_it_serves(monkeypatch):
+def test_a_server_must_serve_the_requested_model(monkeypatch):
     serve(monkeypatch)
     with pytest.raises(EngineError, match="serves it, not 'that'"):
         ServerEngine("http://127.0.0.1:1/v1", "that")
@@ -211,7 +211,7 @@ def test_a_server_is_asked_for_what_it_serves(monkeypatch):
     assert client.bodies[-1]["lora_path"].startswith("/")
 
 
-def test_no_server_at_the_address_is_one_error(monkeypatch):
+def test_a_missing_server_is_a_clear_error(monkeypatch):
     quick = functools.partial(vllm_server.ChatSettings, backoff=0.01)  # it is asked four times
     monkeypatch.setattr(vllm_server, "ChatSettings", quick)
     with pytest.raises(EngineError, match="No vLLM server answers at http://127.0.0.1:9/v1"):

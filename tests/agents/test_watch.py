@@ -36,7 +36,7 @@ def play(endpoint, watch=None, **options):
     return evaluate("VisualSokoban", agent, watch=watch, **given)
 
 
-def test_the_first_question_is_asked_alone_and_told(endpoint) -> None:
+def test_the_first_request_is_sent_alone_and_shown(endpoint) -> None:
     endpoint.answer = lambda body: Plan("<think></think><action>up</action>", delay=0.05)
     told = Told()
     play(endpoint, told)
@@ -49,7 +49,7 @@ def test_the_first_question_is_asked_alone_and_told(endpoint) -> None:
     assert endpoint.times[1] - endpoint.times[0] >= 0.05, "the others wait for the first"
 
 
-def test_a_silent_endpoint_is_said_while_it_is_waited_for(endpoint, monkeypatch) -> None:
+def test_a_silent_endpoint_is_reported_during_the_wait(endpoint, monkeypatch) -> None:
     monkeypatch.setattr(budget, "_SILENT", 0.01)
     told, heard = Told(), threading.Event()
     told.notice = lambda text: (told.notices.append(text), heard.set())
@@ -66,7 +66,9 @@ def test_a_silent_endpoint_is_said_while_it_is_waited_for(endpoint, monkeypatch)
 
 
 @pytest.mark.parametrize("what", [["VisualSokoban"], ["--suite", "standard", "--episodes", "1"]])
-def test_the_command_says_it_in_a_line(what, tmp_path, monkeypatch, capsys) -> None:
+def test_the_command_reports_a_dead_endpoint_in_one_line(
+    what, tmp_path, monkeypatch, capsys
+) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["eval", *what, "--agent", "chat", "--model", "toy"]
     for _ in range(2):  # nothing is left behind that the same command would stumble over
@@ -76,7 +78,7 @@ def test_the_command_says_it_in_a_line(what, tmp_path, monkeypatch, capsys) -> N
     assert not list(tmp_path.iterdir())
 
 
-def test_a_refusal_is_said_at_once_and_passing_trouble_is_not_the_end(endpoint) -> None:
+def test_a_refusal_is_reported_at_once_and_transient_failures_are_survived(endpoint) -> None:
     endpoint.plans = [Plan(status=401)]
     with pytest.raises(EngineError, match="401"):
         play(endpoint)
@@ -84,7 +86,7 @@ def test_a_refusal_is_said_at_once_and_passing_trouble_is_not_the_end(endpoint) 
     assert play(endpoint, episodes=1).failed == 0
 
 
-def test_what_is_spent_is_told_with_every_reply_and_every_error(endpoint) -> None:
+def test_spending_is_reported_with_every_reply_and_error(endpoint) -> None:
     endpoint.answer = lambda body: Plan("up", usage={"prompt_tokens": 7, "completion_tokens": 3})
     endpoint.plans = [Plan("up"), Plan(status=500)]
     told = Told()
@@ -107,7 +109,7 @@ def test_what_is_spent_is_told_with_every_reply_and_every_error(endpoint) -> Non
         ("<think></think><action>fly</action>", "", "could be executed (unparsed)"),
     ],
 )
-def test_what_never_works_is_noticed_after_32_turns(endpoint, reply, begins, says) -> None:
+def test_an_agent_that_never_works_is_noticed_after_32_turns(endpoint, reply, begins, says) -> None:
     endpoint.answer = lambda body: Plan(reply)
     with pytest.warns(UserWarning, match="first 32") as caught:
         play(endpoint)

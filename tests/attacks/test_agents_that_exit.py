@@ -59,7 +59,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_an_agent_that_leaves_ends_its_own_episode_alone(fault, options):
+def test_an_agent_that_exits_ends_only_its_own_episode(fault, options):
     def act(observation, info):
         return fault() if observation == "bad" else "look"
 
@@ -70,7 +70,7 @@ def test_an_agent_that_leaves_ends_its_own_episode_alone(fault, options):
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_one_that_leaves_when_it_is_made_is_made_anew(fault):
+def test_an_agent_that_exits_in_its_constructor_is_constructed_again(fault):
     made = []
 
     class Mine:
@@ -89,7 +89,7 @@ def test_one_that_leaves_when_it_is_made_is_made_anew(fault):
     assert agent.act([Prompt("", 0)]) == [second] == [Reply("look")]
 
 
-def test_ctrl_c_is_the_users():
+def test_ctrl_c_in_the_main_thread_interrupts():
     def act(observation, info):
         raise KeyboardInterrupt
 
@@ -109,7 +109,7 @@ def write(folder: Path, code: str) -> str:
     "body",
     ["sys.exit(0)", "return []", "return [Reply('up')] * 99", "return ['up'] * len(prompts)"],
 )
-def test_one_that_answers_batches_may_leave_as_well(tmp_path, body):
+def test_a_batched_agent_that_exits_or_answers_wrongly_fails_its_replies(tmp_path, body):
     code = (
         "import sys\nfrom creditrl.types import Reply\n"
         f"class Mine:\n    def act(self, prompts):\n        {body}\n"
@@ -122,7 +122,7 @@ def test_one_that_answers_batches_may_leave_as_well(tmp_path, body):
 @pytest.mark.parametrize(
     "counts", ["cost=float('nan')", "cost=-1.0", "num_tokens=10**400", "spent_tokens='3'"]
 )
-def test_counts_of_an_agent_cannot_spoil_the_journal(tmp_path, counts):
+def test_an_agents_invalid_counts_do_not_damage_the_journal(tmp_path, counts):
     code = (
         "from creditrl.types import Reply\nasked = []\nclass Mine:\n    def act(self, prompts):\n"
         "        asked.append(prompts)\n"

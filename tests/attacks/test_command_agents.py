@@ -82,7 +82,7 @@ def test_a_time_limit_holds_through_a_shell(tmp_path, born):
         agent.close()
 
 
-def test_who_forks_away_from_the_session_is_ended_too(tmp_path, born):
+def test_a_process_that_leaves_the_session_is_ended(tmp_path, born):
     agent = CommandAgent(script(tmp_path, AWAY, born), timeout=60)
     assert agent.act([Prompt("look")]) == [Reply("look")]
     agent.close()
@@ -99,7 +99,7 @@ def test_the_background_of_a_shell_that_ended_is_ended_too(tmp_path, born):
     agent.close()
 
 
-def test_who_does_not_go_costs_two_seconds_for_all_of_them(tmp_path):
+def test_processes_that_ignore_signals_are_killed_together_after_two_seconds(tmp_path):
     agent = CommandAgent(script(tmp_path, DEAF), timeout=60)
     assert agent.act([Prompt("look", copy) for copy in range(20)]) == [Reply("look")] * 20
     began = time.monotonic()
@@ -107,7 +107,7 @@ def test_who_does_not_go_costs_two_seconds_for_all_of_them(tmp_path):
     assert 1.9 < time.monotonic() - began < 38  # one after the other: 40 s and more
 
 
-def test_a_pipe_that_nobody_reads_holds_nobody(tmp_path):
+def test_a_full_pipe_does_not_outlast_the_timeout(tmp_path):
     agent = CommandAgent(script(tmp_path, "import time; time.sleep(300)"), timeout=0.5)
     (reply,) = agent.act([Prompt("x" * (1 << 20))])
     assert reply.error.endswith("gave no action within 0.5 s")
@@ -127,7 +127,7 @@ finally:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_when_we_are_ended(tmp_path, born, sign):
+def test_no_process_is_left_when_the_evaluation_is_killed(tmp_path, born, sign):
     command = behind_a_shell(script(tmp_path, HANGS, born))
     ours = subprocess.Popen([sys.executable, "-c", EVALUATION, command], stderr=subprocess.DEVNULL)
     try:

@@ -26,7 +26,7 @@ def header(folder: Path) -> bytes:
     return journal_path(out).read_bytes().splitlines(keepends=True)[0]
 
 
-def test_one_that_was_cut_before_its_first_line_begins_anew(tmp_path, capsys):
+def test_an_evaluation_cut_before_its_first_line_starts_again(tmp_path, capsys):
     line = header(tmp_path)
     for cut in (0, 1, len(line) // 2, len(line) - 2):
         out = tmp_path / f"cut{cut}.json"
@@ -40,7 +40,7 @@ def test_one_that_was_cut_before_its_first_line_begins_anew(tmp_path, capsys):
         assert sorted(row["number"] for row in rows if "number" in row) == [0, 1]
 
 
-def test_one_that_was_cut_after_it_goes_on_and_is_not_overwritten(tmp_path, capsys):
+def test_an_evaluation_cut_after_its_first_line_is_resumed_not_overwritten(tmp_path, capsys):
     line = header(tmp_path)
     for cut in (len(line) - 1, len(line)):  # without the line's end, and with it
         out = tmp_path / f"cut{cut}.json"
@@ -80,7 +80,7 @@ sys.exit(run(sys.argv[2:]))
 
 
 @pytest.mark.parametrize("times", [1, 2, 3, 4])
-def test_killed_at_every_opening_of_the_journal_it_can_go_on_or_begin_anew(tmp_path, times):
+def test_killed_at_any_opening_of_the_journal_it_resumes_or_starts_again(tmp_path, times):
     out = tmp_path / "r.json"
     killed = subprocess.run([sys.executable, "-c", KILLED, str(times), *ONE, "--out", str(out)])
     assert killed.returncode == -signal.SIGKILL

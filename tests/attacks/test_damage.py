@@ -70,7 +70,7 @@ def test_a_checkpoint_of_before_digests_is_read(tmp_path):
     assert load_checkpoint(path, META)[0]["turns"] == 12
 
 
-def test_what_kills_leave_is_removed_and_pushes_no_checkpoint_out(tmp_path):
+def test_leftovers_of_kills_are_removed_and_do_not_count_as_checkpoints(tmp_path):
     save_checkpoint(tmp_path, 1, STATE, META, 2)
     (tmp_path / "update_000002").mkdir()
     (tmp_path / ".partial_000003").mkdir()

@@ -48,7 +48,7 @@ def serving(*answers: bytes, endless: bool = False) -> Iterator[tuple[str, list[
     thread.join(10)
 
 
-def test_a_body_without_end_stops_at_the_size_that_is_known(tmp_path):
+def test_an_endless_body_is_cut_at_the_known_size(tmp_path):
     with serving(b"HTTP/1.0 200 OK\r\n\r\n", endless=True) as (url, sent):
         with pytest.raises(DataError, match="sends more than the 100,000 bytes of the file"):
             download(url, tmp_path / "file", size=100_000, **FAST)
@@ -83,7 +83,7 @@ def test_a_body_that_ends_too_early_is_asked_for_again(tmp_path):
     ],
 )
 @pytest.mark.parametrize("status", [b"200 OK", b"206 Partial Content"])
-def test_sizes_that_are_none_are_one_line_or_are_not_believed(tmp_path, header, status):
+def test_invalid_sizes_are_a_one_line_error_or_ignored(tmp_path, header, status):
     answer = b"HTTP/1.0 " + status + b"\r\n" + header + b"\r\n\r\n" + BODY
     with serving(answer, answer) as (url, _):
         try:

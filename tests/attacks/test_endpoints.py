@@ -81,7 +81,7 @@ def test_a_bad_answer_ends_one_episode_and_the_evaluation_goes_on(endpoint, tmp_
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_counts_that_say_nothing_count_nothing(endpoint, name):
+def test_meaningless_counts_are_zero(endpoint, name):
     endpoint.plans = [Plan(body=HARMLESS[name])]
     answer = complete(agent(endpoint).client)
     assert (answer.status, answer.tokens, answer.cost) == ("ok", 0, 0.0)
@@ -96,7 +96,7 @@ def test_counts_that_say_nothing_count_nothing(endpoint, name):
     ],
 )
 @pytest.mark.parametrize("header", ["Retry-After", "Retry-After-Ms"])
-def test_no_wait_that_is_asked_for_is_longer_than_we_wait(endpoint, header, value):
+def test_no_retry_after_makes_the_client_wait_too_long(endpoint, header, value):
     endpoint.plans = [Plan(status=429, headers={header: value})]
     answer = complete(agent(endpoint).client)
     assert answer.status == "ok" or "it asks to wait" in answer.error
@@ -155,7 +155,7 @@ def test_packed_answers_are_read_and_the_bound_is_the_users(endpoint):
         *(([3], logprobs) for logprobs in ({"token_logprobs": [None]}, None)),
     ],
 )
-def test_a_vllm_server_that_writes_tokens_that_are_none(monkeypatch, ids, logprobs):
+def test_a_vllm_server_with_invalid_tokens_fails_only_its_replies(monkeypatch, ids, logprobs):
     choice = {"token_ids": ids, "logprobs": logprobs, "prompt_token_ids": [1]}
 
     def request(self, path, bodies):

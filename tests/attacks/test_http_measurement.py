@@ -81,7 +81,7 @@ def test_a_task_that_a_client_left_with_is_dealt_to_whoever_asks(measured):
     assert measured.reset(here).json()["error"]["code"] == "done"
 
 
-def test_who_only_looks_on_does_not_hold_a_task(measured):
+def test_a_client_that_only_observes_loses_its_task(measured):
     gone, here = measured.open(), measured.open()
     measured.reset(gone)
     measured.play(here), measured.play(here)
@@ -91,7 +91,7 @@ def test_who_only_looks_on_does_not_hold_a_task(measured):
     assert measured.play(here) == 0
 
 
-def test_who_plays_on_keeps_its_task(measured):
+def test_a_client_that_keeps_playing_keeps_its_task(measured):
     slow, here = measured.open(), measured.open()
     measured.reset(slow)
     measured.play(here), measured.play(here)
@@ -168,7 +168,7 @@ def test_what_no_client_can_have_spent_is_refused_and_its_episode_goes_on(measur
         *(f'"task": {number}' for number in ("9007199254740991", '"\\ud800"', "1e3")),
     ],
 )
-def test_tasks_and_seeds_that_are_none(measured, asked):
+def test_invalid_tasks_and_seeds_are_refused(measured, asked):
     kind = {"Content-Type": "application/json"}
     body = f"{{{asked}}}"
     answer = measured.client.post(f"{measured.open()}/reset", content=body, headers=kind)

@@ -7,7 +7,7 @@ from creditrl.view.pictures import PictureStore
 LONG = ["x" * 250, "x" * 9**5, "é" * 90, "a/../" * 99, "." * 300, "\ud800" * 80, "%" * 200]
 
 
-def test_pictures_of_episodes_of_any_name_are_kept_apart(tmp_path):
+def test_pictures_of_episodes_with_any_names_do_not_collide(tmp_path):
     store = PictureStore(tmp_path / "pictures")
     names = ["", ".", "..", "a/b", "%", *LONG, *(name + "y" for name in LONG)]
     assert not any(store.has(1, name, 0) for name in names)

@@ -30,7 +30,7 @@ def make(**options):
 @pytest.mark.slow
 @LINUX
 @pytest.mark.parametrize("length", [2, 2_000_000])
-def test_a_stopped_worker_costs_its_own_copies_and_no_more(length):
+def test_a_stopped_worker_costs_only_its_own_copies(length):
     """An action of 2 MB is more than a pipe holds, so that the question waits already."""
     venv = make()
     venv.reset(seed=0)
@@ -46,7 +46,7 @@ def test_a_stopped_worker_costs_its_own_copies_and_no_more(length):
 
 
 @LINUX
-def test_stopped_workers_have_one_time_together(monkeypatch):
+def test_stopped_workers_share_one_timeout(monkeypatch):
     venv = make()
     venv.reset(seed=0)
     for pid in venv.copies.pids:
@@ -79,7 +79,7 @@ def test_a_snapshot_of_a_stopped_worker_names_it_and_close_ends_it():
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, float("inf"), float("nan")])
-def test_a_time_that_is_none_is_refused(seconds):
+def test_an_invalid_timeout_is_refused(seconds):
     with pytest.raises(ConfigError, match="worker_timeout"):
         gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=2, workers=1, worker_timeout=seconds)
 

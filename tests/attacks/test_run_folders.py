@@ -121,14 +121,14 @@ def test_the_digest_of_a_module_is_found_without_its_packages(tmp_path, monkeypa
         ({"env": {"options": {"judge": "chat:m@http://x?api_key_env=S"}}}, "env.options.judge"),
     ],
 )
-def test_what_reaches_out_of_a_run_is_said_again_by_its_user(section, flag):
+def test_settings_that_reach_outside_a_run_must_be_repeated(section, flag):
     found = reaching(section)
     with pytest.raises(ConfigError, match=f"--{flag}"):
         require_trust("config.toml", found, set())
     require_trust("config.toml", found, {flag})
 
 
-def test_a_run_of_ones_own_goes_on_without_a_word(copied):
+def test_an_ordinary_run_needs_no_trust(copied):
     config = tomllib.loads((copied / "config.toml").read_text())
     assert reaching(config) == {}
     assert links_out(copied) == []
@@ -213,7 +213,7 @@ def test_models_of_strangers_run_nothing(copied, tmp_path):
 
 
 # -- one writer -----------------------------------------------------------------------------------
-def test_of_two_that_go_on_with_a_run_one_is_refused(copied, capsys):
+def test_a_second_process_that_resumes_a_run_is_refused(copied, capsys):
     """Started at once, they doubled rows."""
     for path in sorted((copied / "checkpoints").glob("update_*"))[1:]:
         shutil.rmtree(path)
@@ -315,7 +315,7 @@ for limit in (300, 3000, 60_000):
 
 
 @pytest.mark.slow
-def test_a_file_that_may_not_grow_is_one_line(trained, tmp_path):
+def test_a_file_size_limit_is_a_one_line_error(trained, tmp_path):
     """The kernel refuses whatever passes the limit: a config, metrics, a checkpoint."""
     words = ["train", *SMALL]
     done = by_python("-c", LIMITED, tmp_path, *words, env={"PYTHONDONTWRITEBYTECODE": "1"})

@@ -116,7 +116,7 @@ def test_a_page_without_a_place_is_told_before_anything_is_measured(tmp_path, ca
     assert "no place for the table" in told.err and told.out == ""
 
 
-def test_a_tiny_policy_is_not_taken_for_the_whole_one(tmp_path, monkeypatch):
+def test_a_tiny_policy_is_not_reused_for_the_full_run(tmp_path, monkeypatch):
     said: list[list[str]] = []
 
     def command(words: list[str]) -> None:

@@ -65,7 +65,7 @@ def test_upstream_is_measured_in_the_same_run(tmp_path):
         assert ("theirs" in entry) != name.startswith(("fresh", "snapshot")), name
 
 
-def test_the_sides_take_turns():
+def test_the_sides_alternate():
     order: list[str] = []
 
     def side(name: str) -> Contest:
@@ -81,14 +81,14 @@ def test_the_sides_take_turns():
     assert len(figures["a"]["ours"].samples) == 6
 
 
-def test_figures_are_those_of_the_rounds():
+def test_statistics_over_rounds_by_hand():
     found = Figures([1.0, 5.0, 2.0], [1.0] * 95 + [9.0] * 5).to_json()
     assert (found["min"], found["median"], found["max"]) == (1.0, 2.0, 5.0)
     assert found["p95_of_samples"] == pytest.approx(1.4)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system pins no process")
-def test_one_core_means_one_core_and_gives_back():
+def test_one_core_pins_the_process_and_releases_it():
     before = os.sched_getaffinity(0)
     with one_core():
         assert len(os.sched_getaffinity(0)) == 1

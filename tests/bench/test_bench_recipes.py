@@ -23,7 +23,7 @@ MADE = {
 }
 
 
-def test_a_row_says_what_came_of_a_recipe():
+def test_a_row_shows_the_result_of_a_recipe():
     found = {"grpo_webshop": MADE, "dapo_webshop": {**MADE, "fits": False, "cpu_seconds": 9.0}}
     page = recipes_page(found, "a processor")
     cells = "Qwen2.5-7B-Instruct | adapters | 38.2 | {} | 200 | 31 M | 1,313 | 0.49 |"
@@ -36,7 +36,7 @@ def test_only_recipes_of_papers_are_run():
     assert "quickstart" not in paper_recipes() and "grpo_small" not in paper_recipes()
 
 
-def test_what_the_file_has_is_not_done_again(tmp_path):
+def test_finished_recipes_in_the_file_are_not_run_again(tmp_path):
     path = tmp_path / "recipes.json"
     path.write_text(json.dumps({"grpo_webshop": MADE, "other": MADE}))
     with Progress(mode="off") as progress:

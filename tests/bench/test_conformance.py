@@ -99,7 +99,7 @@ def bench(monkeypatch, tmp_path) -> Iterator[Bench]:
     del gym.registry[ENV_ID]
 
 
-def test_where_all_agrees_steps_and_wins_are_counted(bench):
+def test_steps_and_wins_are_counted_if_all_agrees(bench):
     (task,) = bench(4)
     found = Sides(conformance.conformances()[0]).play(task)
     assert found.mismatch is None
@@ -108,7 +108,7 @@ def test_where_all_agrees_steps_and_wins_are_counted(bench):
     assert found.steps >= 2 + 2 * 3  # the walks begin in cell 0 or 1
 
 
-def test_the_first_difference_comes_with_the_way_to_it(bench):
+def test_the_first_difference_comes_with_the_actions_to_it(bench):
     (task,) = bench(5)
     found = Sides(conformance.conformances()[0]).play(task)
     assert found.mismatch is not None and found.won == 0

@@ -153,7 +153,7 @@ def conform(prompt: Prompt) -> Reply:
     return Reply(said[0] if said else "no")
 
 
-def test_what_was_said_before_is_part_of_what_continuations_go_on_from():
+def test_continuations_keep_the_conversation_so_far():
     form = get_form("dialogue")
     trajectories, places = played("yyy", "nnn", form=form)
     starts = starts_of([(0, 0), (1, 0)], trajectories, places)
@@ -270,7 +270,7 @@ def test_split_half_reliability_worked_by_hand():
     assert spearman_brown(-0.2) == 0.0
 
 
-def test_signs_are_compared_where_the_truth_is_clear_and_0_is_a_half():
+def test_signs_are_compared_for_clear_truths_and_0_counts_half():
     credit, truth = np.array([1.0, -1.0, 0.0, 5.0]), np.array([0.5, 0.5, 0.5, -0.5])
     clear = np.array([True, True, True, False])
     assert sign_agreement(credit, truth, clear) == 0.5
@@ -300,7 +300,7 @@ def scored(closer: bool = False) -> tuple[Any, Any]:
     return scores_of(candidates, truth, closer_N, won, groups, 50, 0)
 
 
-def test_the_truth_agrees_with_itself_and_a_constant_with_nothing():
+def test_the_truth_agrees_with_itself_and_a_constant_does_not():
     (itself, outcome, constant), reliable = scored(closer=True)
     assert itself.rank["all"].value == pytest.approx(1.0)
     assert itself.sign.value == 1.0

@@ -63,7 +63,7 @@ def world() -> dict[str, Any]:
     }
 
 
-def test_all_actions_have_the_chances_that_the_policy_draws_with():
+def test_choices_have_the_policys_sampling_probabilities():
     w = world()
     start = MDPS[DOORS].start
     first = {c.action: c.chance for c in w["choices"] if c.turn == 0}
@@ -127,7 +127,7 @@ def made(id: str, group: int, member: int) -> Trajectory:
     return make_trajectory([Turn("", "", "", 0.0)], id=id, group=group, member=member)
 
 
-def test_a_batch_has_one_episode_anew_in_each_group_and_the_others_as_they_were():
+def test_a_batch_replaces_at_most_one_episode_per_group():
     episodes = [made(f"{g}{m}", g, m) for g in range(3) for m in range(2)]
     played = [made("a", 0, 1), made("b", 0, 1), made("c", 2, 0)]
     found, place = batches_with(played, episodes)
@@ -138,7 +138,7 @@ def test_a_batch_has_one_episode_anew_in_each_group_and_the_others_as_they_were(
     assert [found[k].id for k in place] == ["a", "b", "c"]
 
 
-def test_states_are_of_as_many_tasks_as_can_be():
+def test_states_come_from_as_many_groups_as_possible():
     group_N = np.array([0, 0, 0, 0, 1, 1, 2])
     for seed in range(5):
         rows = choose_states(group_N, 4, np.random.default_rng(seed))

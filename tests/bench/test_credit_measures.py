@@ -31,7 +31,7 @@ def test_order_by_hand():
     assert all(math.isnan(x) for x in action_order(np.arange(3.0), better & ~better))
 
 
-def test_what_log_probabilities_gain_by_hand():
+def test_centred_credit_by_hand():
     # Credits 1, 0 and 2 at 1/2, 1/4 and 1/4 have mean 1; 3 and 8 at 0.8 and 0.2 have mean 4.
     gain = centred(np.array([1.0, 0, 2, 3, 8]), STATE, CHANCE)
     np.testing.assert_allclose(gain, [0, -0.25, 0.25, -0.8, 0.8])
@@ -73,7 +73,7 @@ def test_the_signal_by_hand():
     assert math.isnan(signal_to_noise(inner, np.zeros(2, dtype=int), 2.0))
 
 
-def test_groups_that_pull_apart_have_no_signal():
+def test_opposite_group_gradients_have_no_signal():
     inner = np.array([[1.0, -1.0], [-1.0, 1.0]])
     assert signal_to_noise(inner, np.arange(2), 1.0) == 0.0
 

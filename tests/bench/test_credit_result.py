@@ -38,7 +38,7 @@ def test_a_turn_that_leaves_the_state_as_it_was_is_worth_nothing_unless_its_cost
     ]
 
 
-def test_where_success_is_out_of_reach_nothing_is_worth_anything():
+def test_turns_are_idle_once_success_is_out_of_reach():
     before = np.array([3.0, math.inf, math.nan, math.inf, math.inf])
     found = idle_turns(CHOSEN, EPISODES, truth(0.0, 0.1, 0.0, 0.0, 0.0), before)
     assert found.tolist() == [True, True, False, True, True]

@@ -53,7 +53,7 @@ def test_pairs_within_their_error_are_not_ordered():
     assert [4, 3] in np.argwhere(certain.better_PP()).tolist()
 
 
-def test_the_true_advantages_are_without_fault():
+def test_the_true_advantages_have_perfect_measures():
     truth = ground()
     measured = found(truth, truth.value_P, every_T=np.arange(6.0))
     assert measured["order"] == 1.0
@@ -77,7 +77,7 @@ def test_measures_by_hand():
     assert math.isnan(measured["signal"])  # the score of other turns is not known
 
 
-def test_what_all_actions_of_a_state_get_alike_changes_no_direction():
+def test_a_constant_per_state_changes_neither_order_nor_direction():
     truth = ground()
     rng = np.random.default_rng(1)
     credit = rng.normal(size=9)
@@ -87,7 +87,7 @@ def test_what_all_actions_of_a_state_get_alike_changes_no_direction():
         assert one[name] == pytest.approx(other[name])
 
 
-def test_a_score_that_knows_nothing_points_nowhere():
+def test_a_constant_score_has_no_direction():
     measured = found(ground(), np.full(9, 0.3), score_N=[1.0] * 4)
     assert (measured["order"], measured["tau"], measured["error"]) == (0.5, 0.0, 1.0)
     assert math.isnan(measured["cosine"]) and measured["leakage"] == 0.5

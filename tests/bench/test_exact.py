@@ -111,7 +111,7 @@ def test_the_truth_agrees_with_itself(played):
     assert right.leakage == pytest.approx(0, abs=1e-9) and right.signal > 0
 
 
-def test_what_all_turns_of_a_state_get_changes_no_gradient(played):
+def test_a_constant_per_state_does_not_change_the_gradient(played):
     turns = played[-1]
     rng = np.random.default_rng(0)
     credit_N = turns.advantage_P[turns.pair_N] + rng.normal(size=len(turns.pair_N))
@@ -143,7 +143,7 @@ def test_published_rows_are_reproduced():
 
 
 @pytest.mark.slow
-def test_exact_parts_are_better_than_the_outcome(played):
+def test_exact_parts_give_less_noise_than_the_outcome(played):
     """Each turn's own step leaves out what came later by chance; at lambda near 1 it comes back."""
     _, episodes, exact, table = played
     episodes = [with_tokens(t, table.chance_P[pairs]) for t, pairs in parted(episodes, table)]
@@ -195,13 +195,13 @@ def small(name, **changes):
     return type(method)(replace(method.config, **changes))
 
 
-def test_rates_of_states_point_along_the_gradient(played):
+def test_3spos_small_recipe_points_along_the_gradient(played):
     _, episodes, _, table = played
     assert cosine(small("three_spo"), episodes, table) > 0.9
 
 
 @pytest.mark.parametrize(("differences", "right"), [("scores", False), ("rates", True)])
-def test_what_3spos_reward_makes_of_exact_values(differences, right):
+def test_3spos_score_differences_rank_actions_wrongly_and_rates_rightly(differences, right):
     """The lever's first turn: right succeeds always, left never, and both were pulled often."""
     cfg = replace(bench_method("three_spo").config.scores, differences=differences)
     table = StateTable()
@@ -212,7 +212,7 @@ def test_what_3spos_reward_makes_of_exact_values(differences, right):
     assert (table.reward(1, 2, **pulled) > table.reward(1, 3, **pulled)) is right
 
 
-def test_a_segment_model_that_knows_nothing_leaves_the_outcome_alone(played):
+def test_hisr_with_an_uninformed_segment_model_keeps_the_outcome(played):
     _, episodes, _, table = played
     turns = turn_table(episodes)
     columns = {
@@ -225,13 +225,13 @@ def test_a_segment_model_that_knows_nothing_leaves_the_outcome_alone(played):
     assert found > 0.5 > 0 > signed
 
 
-def test_scores_of_a_process_critic_are_no_rewards_to_be_summed(played):
+def test_prm4a_with_exact_scores_points_along_the_gradient(played):
     _, episodes, exact, table = played
     q_P = np.array(list(exact.q.values()), dtype=np.float32)
     assert cosine(small("prm4a"), episodes, table, process_N=q_P[table.pair_N]) > 0.999
 
 
-def test_summed_scores_pay_for_errors_that_are_put_right():
+def test_summed_process_scores_reward_mistakes_that_are_corrected():
     # Good is worth 1; bad 0.9, and where it is put right 1 more on the next turn.
     mdp = Recovery()
     policy = {("start",): {"good": 0.5, "bad": 0.5}, ("mistake",): {"recover": 0.9, "quit": 0.1}}
@@ -362,7 +362,7 @@ def test_measured_values_come_closer_by_the_root_of_the_continuations():
 # -- with a small policy --------------------------------------------------------------------------
 
 
-def test_chances_are_those_that_the_policy_draws_with():
+def test_probabilities_are_those_that_the_policy_samples_with():
     from creditrl.agents.transformers import TransformersAgent
     from creditrl.bench.exact import probabilities, small_policy
     from creditrl.types import Prompt

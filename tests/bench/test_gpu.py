@@ -105,7 +105,7 @@ def test_two_processes_hold_half_of_the_weights_each(made):
 
 
 @pytest.mark.slow
-def test_sampling_beside_the_update_changes_neither(made):
+def test_sampling_during_the_update_changes_neither(made):
     in_turns, at_once = rows(made, "streams")
     assert in_turns["grad norm"] == at_once["grad norm"] > 0
     checks = {c["name"]: c["value"] for c in made[0]["sections"]["streams"]["checks"]}
@@ -177,7 +177,7 @@ def test_a_section_that_breaks_is_told_and_the_others_go_on(monkeypatch, tmp_pat
     assert line in told and "Next: creditrl doctor\n" in told and f"- {line}" in page.read_text()
 
 
-def test_a_missed_goal_is_no_failure_and_nan_holds_nothing():
+def test_a_missed_goal_is_no_failure_and_nan_fails_a_check():
     found = Found()
     found.at_least("share", 0.3, 0.45, goal=True)
     found.at_most("gap", math.nan, 1.0)
@@ -185,7 +185,7 @@ def test_a_missed_goal_is_no_failure_and_nan_holds_nothing():
     assert [line.partition(" is ")[0] for line in failures(content)] == ["one: gap"]
 
 
-def test_a_peak_is_what_was_there_at_once():
+def test_the_peak_counts_memory_held_at_the_same_time():
     def job() -> None:
         one = torch.ones(2**18)  # 1 MiB
         two = one + 1

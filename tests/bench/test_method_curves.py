@@ -68,7 +68,7 @@ def test_the_ratio_by_hand():
     assert ratio_to_reach(grpo, grpo, "turns", draws=9).value == 1.0
 
 
-def test_a_method_that_never_gets_there_is_above_its_budget_and_nothing_more():
+def test_a_method_that_never_reaches_the_target_is_censored_at_its_budget():
     ratio = ratio_to_reach(line(0.2, 0.3, 0.3, 0.5), line(0.2, 0.4, 0.6, 0.6), "turns", draws=50)
     assert (ratio.value, ratio.low, ratio.high) == (None, None, None)
     assert (ratio.limit, ratio.low_limit, ratio.high_limit) == pytest.approx((1.5, 1.5, 1.5))

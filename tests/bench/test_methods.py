@@ -225,7 +225,7 @@ def test_a_method_whose_recipe_changed_is_tuned_again(tmp_path):
         Bench(replace(other.plan, methods=("gigpo",)), tmp_path, 1, print, tuned)
 
 
-def test_what_is_not_done_is_named(tmp_path):
+def test_missing_runs_are_named(tmp_path):
     made = bench(tmp_path, methods=("grpo",), trials=1, seeds=(0,))
     tests = ["grpo-trial00-rung0", "grpo-shared-seed0"]
     assert made.missing() == ["clone-seed0", "clone-seed1000", *tests]

@@ -47,7 +47,7 @@ def ten(cluster: Cluster) -> Any:
     return np.full((cluster.copies, cluster.turns), 10, dtype=np.int64)
 
 
-def test_engines_alone_take_their_replies_time():
+def test_with_free_jobs_only_decoding_takes_time():
     there = replace(SMALL, prefill=0.5)
     found = collect(there, FREE, ten(there))
     assert found.seconds == pytest.approx(2 * 10.5)
@@ -100,7 +100,7 @@ def test_collectors_share_the_loop():
     assert four.seconds == pytest.approx(16, abs=1e-3)
 
 
-def test_weights_travel_in_turn_in_rounds_or_in_pieces():
+def test_broadcast_seconds_by_hand():
     assert broadcast_seconds("one by one", 8, 10, 2.0) == 40
     # 1, 3, 7, then all of 8 machines have them.
     assert broadcast_seconds("tree", 7, 10, 2.0) == 15
@@ -147,7 +147,7 @@ def test_a_line_goes_through_its_points_and_does_not_fall():
     assert Line.through((64, 100.0), (1064, 90.0)).at(10**6) == 100
 
 
-def test_copies_that_cannot_be_dealt_are_refused():
+def test_copies_that_cannot_be_divided_evenly_are_refused():
     with pytest.raises(ConfigError, match="--copies is 100: expected a multiple of 64"):
         Cluster(engines=4, copies=100, shards=64)
     with pytest.raises(ConfigError, match="6 engines for 4 collectors: expected a multiple"):

@@ -39,7 +39,7 @@ class Kitchens(ALFWorldEnv):
         return EnvParts(ALFWorldEngine(num_envs), TaskList(tasks), 50)
 
 
-def test_a_proof_tells_apart_what_can_be_done():
+def test_a_proof_lists_unsolved_trivial_and_repeated_tasks():
     told: list[tuple[int, int]] = []
     proof = prove_tasks(Kitchens, {}, "train", on_task=lambda *at: told.append(at))
     assert not proof.holds and proof.tasks == 4
@@ -82,7 +82,7 @@ def test_the_command_proves_builtin_tasks(name, capsys):
     assert "valid_unseen: 12 tasks, 0 unsolved, 0 done before they begin" in out
 
 
-def test_where_a_partner_decides_too_the_expert_may_lose_every_other_time():
+def test_with_a_deciding_partner_half_of_the_tasks_suffice():
     two = ["one", "two"]
     assert Proof("train", always=False, tasks=4, unsolved=two).holds
     assert not Proof("train", tasks=4, unsolved=two).holds

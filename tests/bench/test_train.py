@@ -210,7 +210,7 @@ def test_speeds_are_medians_and_what_is_asked_is_said():
     assert train.verdicts(found, "update_turns", "ours") == [">= 3 x ours by turns: 2.0 MISSED"]
 
 
-def test_the_peak_is_what_a_job_claims_above_what_is_held():
+def test_a_jobs_memory_is_its_peak_above_the_memory_at_rest():
     held = np.ones(2**22)  # 32 MiB
     found = measure(lambda: torch.ones(2**24).sum(), "cpu")  # 64 MiB
     assert 60 < found["memory"] < 80

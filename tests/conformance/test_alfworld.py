@@ -97,7 +97,7 @@ def test_builtin_games_do_so_too(sides: Sides) -> None:
 
 
 @pytest.mark.parametrize("builtin", [False, True])
-def test_all_that_is_said_of_a_thing_is_said_alike(test_data: Path, builtin: bool) -> None:
+def test_everything_said_of_a_thing_agrees_with_textworld(test_data: Path, builtin: bool) -> None:
     """Whatever was done to a thing, in every order that shows: sliced or not, clean, hot, cold."""
     real = row_games(test_data / "alfworld" / ROWS, 400, 3, "0.4").tasks
     task, thing = next(_whole_kitchens(GeneratedGames("train") if builtin else real))

@@ -33,7 +33,7 @@ def test_what_the_annotations_allow_is_taken():
     Numbers(length=2, turns=-1)
 
 
-def test_what_they_do_not_is_refused_in_a_line():
+def test_values_outside_the_annotations_are_refused_in_one_line():
     for wrong, told in (
         ({"gamma": 1.5}, "Numbers.gamma is 1.5: expected 0 to 1."),
         ({"gamma": math.nan}, "Numbers.gamma is nan: expected 0 to 1."),

@@ -115,7 +115,7 @@ def test_scoring_again_keeps_what_is_there_and_overwrites_on_request_only(record
     np.testing.assert_array_equal(third.credit["pg"], second.credit["pg"])
 
 
-def test_learned_models_are_told_by_the_seed(recorded):
+def test_the_seed_determines_learned_models(recorded):
     found = []
     for seed in (0, 0, 1):
         command = ["credit", str(recorded), "--method=agentprm", f"--seed={seed}", "--passes=1"]

@@ -200,7 +200,7 @@ def test_nothing_is_loaded_from_elsewhere(site, tmp_path):
 @pytest.mark.chromium
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("page", ["index.html", "methods/gigpo.html"])
-def test_a_page_stands_out_nowhere(browser, site, artefacts, page, size):
+def test_a_page_fits_the_window(browser, site, artefacts, page, size):
     server = SiteServer(site)
     try:
         browser.size(*size)

@@ -98,7 +98,7 @@ def test_a_killed_process_leaves_a_part_that_is_continued(web, tmp_path):
     assert web.requests[-1] == ("/a.bin", f"bytes={have}-999999")
 
 
-def test_a_file_that_changed_or_lies_elsewhere_is_not_glued_together(web, tmp_path):
+def test_parts_of_different_files_are_not_joined(web, tmp_path):
     break_off(web, tmp_path)
     web.files["/a.bin"], web.etag = BODY[::-1], '"two"'
     done = download(f"{web.url}/a.bin", tmp_path / "a.bin", **FAST)

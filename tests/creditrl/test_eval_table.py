@@ -36,7 +36,7 @@ def test_what_is_spent_stands_there_before_an_episode_ends():
     assert live._rows["WebShop"].cells() == ("WebShop", "0/3", "-", "-", "2", "50", "$0.500", "3")
 
 
-def test_it_is_drawn_where_somebody_watches(monkeypatch, capsys):
+def test_the_table_is_drawn_only_on_a_terminal(monkeypatch, capsys):
     for watched in (True, False):
         monkeypatch.setattr("sys.stderr.isatty", lambda watched=watched: watched)
         with LiveTable({"ALFWorld": 5}) as live:

@@ -132,7 +132,7 @@ def test_an_episode_of_an_evaluation_becomes_a_gif_and_replaces_none(
         assert out.read_bytes() == before
 
 
-def test_what_a_run_did_not_draw_is_played_again(tmp_path):
+def test_missing_pictures_come_from_a_replay(tmp_path):
     # VirtualHome is filmed as its map.
     out = tmp_path / "home.json"
     few = ["--episodes", "1", "--max-turns", "3", "--picture-size", "320", "240", "--out", str(out)]

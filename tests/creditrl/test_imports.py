@@ -144,7 +144,7 @@ def packages_of(module: str) -> set[str]:
     return found & MODULES.keys()
 
 
-def test_nothing_below_trainers_brings_anything_heavy():
+def test_layers_below_trainers_import_no_heavy_package():
     trainers = level("creditrl.trainers.start")
     # The modules of an optional extra are imported where that extra is.
     waiting = {m for m in MODULES if level(m) < trainers and not m.endswith("_numba")}

@@ -59,7 +59,7 @@ def test_a_killed_holder_is_taken_over_with_a_line(tmp_path, capfd):
         process.stdout.close()
 
 
-def test_what_is_no_file_of_ours_is_refused(tmp_path):
+def test_links_pipes_and_folders_are_refused(tmp_path):
     other = tmp_path / "other"
     other.write_text("theirs")
     (tmp_path / "link").symlink_to(other)

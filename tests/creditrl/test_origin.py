@@ -64,7 +64,7 @@ def test_a_copy_is_installed_from_where_it_came(monkeypatch):
         assert (made.name, made.extras, made.url) == ("creditrl", {"train"}, url)
 
 
-def test_no_hint_is_made_elsewhere():
+def test_no_other_file_spells_out_an_install_hint():
     # Written out, a command names an index that has no such package.
     spelled = re.compile(r"creditrl\[")
     files = [ROOT / "README.md", *(ROOT / ".ci").glob("*")]

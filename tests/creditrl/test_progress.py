@@ -41,7 +41,7 @@ def test_plain_lines_come_every_few_seconds():
     ]
 
 
-def test_what_is_counted_may_be_bytes():
+def test_progress_can_count_bytes():
     progress, out, clock = make(every=1.0)
     with progress, progress.phase("a.zip", updates=72_000_000, counted=counted_bytes) as show:
         clock.now = 2

@@ -282,7 +282,7 @@ def test_expert_length_can_come_from_an_evaluation_of_the_expert(tmp_path):
         expert_lengths(evaluation((0, 0)).write(tmp_path / "nothing.json"))
 
 
-def test_when_runs_got_somewhere(tmp_path):
+def test_updates_and_turns_until_a_success_level(tmp_path):
     make_run(tmp_path / "base")
     make_run(tmp_path / "other", method=Method(name="grpo"), validated=False)
     report = build_report(load_runs([tmp_path / "base", tmp_path / "other"]), analysis=True)

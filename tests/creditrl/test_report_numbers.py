@@ -107,7 +107,7 @@ def test_completed_tasks_per_interval_and_the_gain():
     assert (success.value, success.n) == (0.75, 4)
 
 
-def test_points_are_read_where_there_is_a_number():
+def test_curve_points_skip_missing_values():
     rows = [
         {"update": 1, "environment_turns": 10, "x": 1.0},
         {"update": 2, "environment_turns": 20, "x": None},

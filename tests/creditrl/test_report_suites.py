@@ -137,7 +137,7 @@ BROKEN = {
 }
 
 
-def test_what_the_schema_forbids_is_named(content):
+def test_violations_of_the_schema_are_named(content):
     schema = jsonschema.Draft202012Validator(results_schema())
     schema.validate(content)
     assert schema_fault(content) == ""

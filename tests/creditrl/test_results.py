@@ -47,7 +47,7 @@ def test_the_schema_is_one():
         assert environment_version(env_id) == version
 
 
-def test_a_task_hash_tells_what_was_set_and_nothing_of_how_it_was_played():
+def test_a_task_hash_depends_on_the_task_and_not_on_how_it_was_played():
     same = episode(id="other/7", seed=9, success=False, turns=episode().turns[:1])
     assert task_hash(same) == task_hash(episode())
     others = [

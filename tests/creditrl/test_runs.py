@@ -125,7 +125,7 @@ def test_a_config_that_cannot_be_written_leaves_no_folder(tmp_path):
         RunFolder.create(tmp_path / "file" / "run", Config(), "x")
 
 
-def test_open_refuses_what_is_no_run_and_notes_the_command(run, tmp_path):
+def test_open_refuses_folders_without_a_run_and_records_the_command(run, tmp_path):
     with pytest.raises(DataError, match="there is no such folder"):
         RunFolder.open(tmp_path / "absent")
     with pytest.raises(DataError, match="has no config.toml"):

@@ -28,7 +28,7 @@ def test_control_characters_are_written_out_and_nothing_else():
 HOSTILE = "[/b][red]x[/] :smile: \x1b[2J\x1b]0;title\x07 \ud800"
 
 
-def test_a_console_obeys_no_text_in_lines_tables_titles_and_captions():
+def test_a_console_shows_lines_tables_titles_and_captions_literally():
     out = PlainConsole(file=io.StringIO(), force_terminal=True, width=200)
     table = Table(HOSTILE, title=HOSTILE, caption=HOSTILE)
     table.add_row(HOSTILE)
@@ -46,14 +46,14 @@ def test_a_title_may_be_wider_than_its_table():
     assert out.file.getvalue().splitlines()[0] == "A title wider than the columns"
 
 
-def test_a_text_of_ours_is_obeyed_by_no_console_of_somebody_else():
+def test_plain_text_is_literal_on_any_rich_console():
     out = Console(file=io.StringIO(), force_terminal=True, width=200)
     out.print(plain(HOSTILE, "bold"))
     assert "[/b][red]x[/] :smile: \\x1b[2J" in out.file.getvalue()
 
 
 @pytest.mark.parametrize("mode", ["bar", "plain"])
-def test_progress_obeys_no_name(mode):
+def test_progress_shows_names_literally(mode):
     out = PlainConsole(file=io.StringIO(), force_terminal=True, width=300)
     with Progress(out, mode=mode) as progress:
         with progress.phase(HOSTILE, updates=2) as show:

@@ -102,7 +102,7 @@ def test_the_four_views_are_legible_at_1280_by_800(browser, two, artefacts, sche
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("view", VIEWS)
-def test_nothing_stands_out_sideways(browser, two, artefacts, view, size):
+def test_every_view_fits_the_window(browser, two, artefacts, view, size):
     browser.size(*size)
     browser.show(f"{two.address}/{VIEWS[view]}", view)
     (artefacts / f"view-{view}-{size[0]}.png").write_bytes(browser.picture())

@@ -140,7 +140,7 @@ def test_the_public_functions_reach_through_wrappers():
     assert creditrl.state_key(env, "world") == env.unwrapped.state_key("world")
 
 
-def test_a_plan_that_fails_half_way_is_taken_back(monkeypatch):
+def test_a_plan_that_fails_midway_restores_the_state(monkeypatch):
     env = ToyEnv()
     env.reset(seed=0)
     key, engine = env.state_key(), env.copies.engine

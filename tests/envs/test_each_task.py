@@ -100,7 +100,7 @@ def test_a_copy_that_waits_has_no_task_and_does_nothing() -> None:
     assert venv.active.tolist() == [True, True, False] and info["task_id"][2] == ""
 
 
-def test_waiting_needs_somebody_who_plays_our_copies_and_no_autoreset() -> None:
+def test_each_task_needs_our_vector_environment_without_autoreset() -> None:
     with pytest.raises(ConfigError, match="a task for one at least"):
         ToyVectorEnv(2).reset(options={"task": [None, None]})
     for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):

@@ -197,7 +197,7 @@ def test_frames_of_the_step_before_are_part_of_the_state():
     np.testing.assert_array_equal(env.step("look")[0], last)
 
 
-def test_showing_noise_draws_nothing_from_what_comes_next():
+def test_random_observations_do_not_change_the_restored_future():
     bare = gym.make(TOY)
     env = gw.TransformObservation(
         bare, lambda o: f"{bare.unwrapped.np_random.integers(9)}{o}", None

@@ -52,7 +52,7 @@ def test_sets_join_in_order_index_like_sequences_and_need_a_task_and_each_once(t
         tasks[8]
 
 
-def test_what_is_missing_of_a_set_is_missing_of_what_is_made_of_it():
+def test_filtered_and_joined_sets_keep_the_coverage():
     half = TaskList([Task("a", "x", "train", 0), Task("b", "y", "train", 1)], Coverage("as", 2, 4))
     full = TaskList([Task("c", "x", "train", 0)], Coverage("cs", 9, 9, "not said where all is"))
     assert half.filter(types=["x"]).coverage == half.coverage
@@ -66,7 +66,7 @@ def test_what_is_missing_of_a_set_is_missing_of_what_is_made_of_it():
         warn_of_gaps(TaskList([Task("a", "x", "train", 0)]))  # made here
 
 
-def test_the_folder_that_was_meant_is_above_or_alone_below(tmp_path: Path):
+def test_the_meant_folder_is_a_parent_or_the_only_child(tmp_path: Path):
     def holds(folder: Path) -> bool:
         return (folder / "games").exists()
 

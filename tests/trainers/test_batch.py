@@ -118,7 +118,7 @@ def test_no_episodes_make_empty_tables():
     assert len(turn_table([])) == len(token_table([])) == 0
 
 
-def test_what_makes_no_batch_is_named():
+def test_unusable_episodes_and_settings_are_named():
     broken = make_trajectory([make_turn([1], [2]), make_turn([1, 9, 3], [4])], 5)
     with pytest.raises(CreditInputError, match="episode-5.*turn 1"):
         build_rows([broken], "full")
@@ -211,7 +211,7 @@ def test_a_selected_early_turn_needs_only_the_beginning_of_its_row():
     assert row(build_rows([episode]).select_tokens(np.array([0])), 0) == [1, 2]
 
 
-def test_places_lead_back_to_the_selection_and_to_the_whole_batch():
+def test_token_indices_refer_to_the_selection_and_to_the_whole_batch():
     rows = build_rows([make_trajectory([make_turn([1, k], [7, 8])], k) for k in range(4)])
     part = rows.select_episodes(np.array([1, 3]))
     (batch,) = micro_batches(part, 1000)

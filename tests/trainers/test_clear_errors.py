@@ -177,7 +177,7 @@ def test_nan_from_a_model(policy, column, value):
 
 
 @pytest.mark.parametrize("name", ["three_spo", "vine", "tree_grpo", "branch"])
-def test_what_goes_back_to_states_on_an_environment_without_snapshots(name, monkeypatch):
+def test_methods_that_restore_states_name_an_environment_without_snapshots(name, monkeypatch):
     def no(venv: Any, indices: Any = None) -> Any:
         raise SnapshotError("a live partner speaks")
 

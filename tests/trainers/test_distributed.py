@@ -144,7 +144,7 @@ def batch(tokens: int) -> RowBatch:
     return RowBatch(ids_RL, np.array([tokens]), *[nothing] * 7)
 
 
-def test_micro_batches_are_dealt_by_tokens_and_equally_many():
+def test_ranks_get_equally_many_micro_batches_balanced_by_tokens():
     batches = [batch(n) for n in (9, 5, 4, 2)]
     sizes = [
         [(b.ids_RL.size, counts) for b, counts in Ranks(rank, 2).deal(batches)] for rank in (0, 1)
@@ -185,7 +185,7 @@ def test_a_process_that_torchrun_did_not_start_is_alone(monkeypatch):
         (EngineError("No vLLM server answers at http://x: Connection reset by peer."), False),
     ],
 )
-def test_only_words_about_other_processes_mean_that_they_are_lost(error, lost):
+def test_only_errors_about_other_processes_become_lost_rank_errors(error, lost):
     with pytest.raises((RuntimeError, EngineError)) as found, lost_others():
         raise error
     assert isinstance(found.value, LostRankError) == lost
@@ -203,7 +203,7 @@ def test_a_run_of_one_process_has_no_others_to_lose(tmp_path, monkeypatch):
         cli_train.train(["@quickstart", "--run.folder", str(tmp_path / "run")])
 
 
-def test_what_a_machine_lacks_is_said_by_its_first_process(monkeypatch):
+def test_only_the_first_process_of_a_machine_reports_errors(monkeypatch):
     # The third of four processes on two machines, and the fourth.
     place = {"RANK": "2", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
     for name, value in {**place, "LOCAL_RANK": "0"}.items():
@@ -342,7 +342,7 @@ finally:
 
 
 @pytest.mark.slow
-def test_rank_0_may_play_for_hours_but_not_go_without_a_word(tmp_path):
+def test_ranks_wait_for_a_busy_rank_0_but_not_for_a_silent_one(tmp_path):
     script = tmp_path / "signs.py"
     script.write_text(SIGNS)
     done = torchrun(str(script), timeout=600)

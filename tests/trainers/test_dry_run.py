@@ -78,7 +78,7 @@ def test_the_stand_in_has_the_shape_of_its_model(model, heads, tied, tmp_path):
     assert policy.tokenizer.decode(ids) == "Größe 7"
 
 
-def test_waiting_and_large_steps_are_left_out():
+def test_a_dry_run_has_no_warmup_and_small_steps():
     small = shrink(recipe("archer_webshop"))
     assert small.method.warmup == 0
     assert (small.method.critics.steps, small.method.critics.batch) == (1, 4)

@@ -248,7 +248,7 @@ def test_demonstrations_are_the_experts_and_batches_cover_an_epoch_once():
     assert [len(b) for b in batches[:-1]] == [5] * (len(batches) - 1)
 
 
-def test_noise_is_played_and_not_cloned():
+def test_noisy_actions_are_played_and_not_cloned():
     expert = demonstrator(noise=0.4, seed=1)
     found = demonstrate(expert.venv, expert, FORM, 40, seed=3)
     assert all(t.success for t in found)
@@ -272,7 +272,7 @@ def test_noise_in_a_growing_conversation_is_read_and_not_cloned():
     assert rows.token_M.tolist() == [token for reply in cloned for token in reply]
 
 
-def test_what_gives_no_demonstrations_is_said(monkeypatch):
+def test_an_expert_without_usable_demonstrations_is_an_error(monkeypatch):
     expert = demonstrator(react := get_form("react"), 3)
     with pytest.raises(ConfigError, match=r"has \d+ tokens, and rollout.max_new_tokens is 3"):
         demonstrate(expert.venv, expert, react, 4, seed=0)
@@ -314,7 +314,7 @@ def test_a_checkpoint_of_another_layout_method_or_with_damage_is_refused(tmp_pat
         load_checkpoint(path, {"method": "grpo"})
 
 
-def test_old_checkpoints_go_and_a_torn_one_is_never_the_latest(tmp_path):
+def test_old_checkpoints_are_removed_and_an_incomplete_one_is_never_the_latest(tmp_path):
     for update in (1, 2, 3):
         save_checkpoint(tmp_path, update, {}, {}, keep=2)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["update_000002", "update_000003"]

@@ -168,7 +168,7 @@ def test_several_ranks_share_what_is_as_large_as_a_model():
     }
 
 
-def test_adapters_stand_whole_on_every_rank():
+def test_adapters_are_not_sharded():
     load = Load(weight_bytes=2, lora_rank=4, token_budget=1, ranks=4)
     prm = LearnedShape("prm", 200, token_budget=1, weight_bytes=2, lora=True)
     plan, alone = (memory_plan(TOY, replace(load, ranks=ranks), [prm]) for ranks in (4, 1))
@@ -329,7 +329,7 @@ def test_checkpointing_gives_equal_gradients_and_keeps_less(make_small):
     assert kept[1] < 0.6 * kept[0]
 
 
-def test_what_fits_needs_no_advice_and_what_cannot_is_said():
+def test_a_run_that_fits_needs_no_advice_and_one_that_cannot_fit_is_reported():
     assert advise(recipe("quickstart"), 4 * GIB, gpu=False) is None
     advice = advise(recipe("quickstart"), GIB // 1024, gpu=False)
     assert advice is not None and not advice.fits and advice.plan.peak > GIB // 1024

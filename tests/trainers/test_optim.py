@@ -111,7 +111,7 @@ def test_a_constant_divisor_reaches_the_step(policy):
     assert found[1] == pytest.approx(found[0] / 8)
 
 
-def test_an_update_moves_towards_what_had_the_advantage(policy):
+def test_an_update_raises_the_probability_of_turns_with_advantage(policy):
     rows, turns = build_rows(episodes(policy)), turn_table(episodes(policy))
     tokens = token_table(episodes(policy))
     step = optimizer(policy, PolicyLossConfig(ratio="none"), epochs=3, minibatches=2)
@@ -190,7 +190,7 @@ def weights_of(policy: Policy) -> torch.Tensor:
     return torch.cat([p.detach().float().flatten() for p in policy.trainable_parameters()])
 
 
-def test_steps_that_bfloat16_cannot_add_to_a_weight_are_not_lost():
+def test_steps_too_small_for_bfloat16_are_not_lost():
     # Weights are about 0.5, where neighbours in bfloat16 are 0.002 to 0.004 apart.
     policy, step = halved(1e-4, epochs=100)
     exact, _ = halved(1e-4)
@@ -205,7 +205,7 @@ def test_steps_that_bfloat16_cannot_add_to_a_weight_are_not_lost():
     assert {p.dtype for p in policy.model.parameters()} == {torch.bfloat16}
 
 
-def test_what_bfloat16_does_not_show_is_in_a_checkpoint():
+def test_checkpoints_hold_the_float32_copies():
     policy, step = halved(1e-4, epochs=5)
     updated(policy, step, 0)
     saved = copy.deepcopy({"policy": policy.state_dict(), "optimizer": step.state_dict()})

@@ -64,7 +64,7 @@ def test_web_sockets_pass_the_gate_too(headers):
 
 
 @pytest.mark.parametrize("token", ["", "0123456789abcdef"])
-def test_who_may_talk_over_web_sockets_does(token):
+def test_admitted_clients_can_use_web_sockets(token):
     client = TestClient(Guarded(application(), token))
     told = {**OWN, "Origin": HERE, "Authorization": "Bearer 0123456789abcdef"}
     with client.websocket_connect("/ws", headers=told) as socket:
@@ -75,7 +75,7 @@ def test_who_may_talk_over_web_sockets_does(token):
             pass
 
 
-def test_a_start_and_an_end_are_the_applications():
+def test_startup_and_shutdown_reach_the_application():
     begun: list[str] = []
     with TestClient(Guarded(application(begun)), base_url=HERE) as client:
         assert client.get("/").text == "here" and begun == ["begun"]

@@ -114,7 +114,7 @@ def hurried(monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_who_does_not_finish_a_head_is_left(make, hurried):
+def test_an_unfinished_head_closes_the_connection(make, hurried):
     # Nothing, a letter, a head without an end, a second one behind the first.
     beginnings = (b"", b"G", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n", head() + b"GET")
     with contextlib.ExitStack() as stack:
@@ -126,7 +126,7 @@ def test_who_does_not_finish_a_head_is_left(make, hurried):
         assert all(is_closed(opened) for opened in lines)
 
 
-def test_drops_that_never_end_are_no_head(make, hurried):
+def test_an_endless_trickle_of_bytes_is_no_head(make, hurried):
     with contextlib.closing(make()) as server, line(server) as opened:
         opened.settimeout(0.05)
         opened.sendall(b"GET / HTTP/1.1\r\nX: ")
@@ -143,13 +143,13 @@ def test_drops_that_never_end_are_no_head(make, hurried):
         pytest.fail("it was waited for")
 
 
-def test_who_does_not_finish_a_body_is_left(hurried):
+def test_an_unfinished_body_closes_the_connection(hurried):
     with contextlib.closing(serve_asgi()) as server, line(server) as opened:
         opened.sendall(head("/", "Content-Length: 10", method="POST") + b"12345")
         assert is_closed(opened)
 
 
-def test_who_does_not_read_is_left(make, hurried, monkeypatch):
+def test_a_client_that_does_not_read_is_disconnected(make, hurried, monkeypatch):
     left, enter, leave = threading.Event(), Crowd.enter, Crowd.leave
     here: list[Any] = []  # a connection of an earlier test may leave only now
 
@@ -191,7 +191,7 @@ def test_every_connection_sends_at_once(make, monkeypatch):
         assert [one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in served] == [1]
 
 
-def test_half_requests_lock_nobody_out(make, monkeypatch):
+def test_unfinished_requests_do_not_block_other_clients(make, monkeypatch):
     for module in (asgi, plain):
         monkeypatch.setattr(module, "MOST_CONNECTIONS", 20)
     with contextlib.ExitStack() as stack:
@@ -227,7 +227,7 @@ def test_a_body_that_is_too_long_is_refused(monkeypatch):
                 assert answer(opened)[0] == status
 
 
-def test_no_body_is_taken_for_a_request():
+def test_a_request_body_is_not_read_as_another_request():
     with contextlib.closing(serve_plain()) as server, line(server) as opened:
         inside = head("/large")
         opened.sendall(head("/", f"Content-Length: {len(inside)}") + inside)
@@ -235,7 +235,7 @@ def test_no_body_is_taken_for_a_request():
         assert is_closed(opened)
 
 
-def test_a_handler_that_asks_nobody_is_not_served():
+def test_a_handler_without_a_gate_is_refused():
     from http.server import BaseHTTPRequestHandler
 
     with pytest.raises(TypeError, match="is no PlainHandler"):

@@ -89,7 +89,7 @@ def basic(text: str) -> str:
 
 
 @pytest.mark.parametrize("given", [f"Bearer {TOKEN}", f"bearer  {TOKEN}", basic(f"me:{TOKEN}")])
-def test_the_token_opens(given):
+def test_a_valid_token_is_accepted(given):
     assert status(HERE, ("Authorization", given), token=TOKEN) == 200
 
 
@@ -99,7 +99,7 @@ def test_the_token_opens(given):
      f"Digest {TOKEN}", basic(TOKEN), basic(f"{TOKEN}:"), basic(f"me:{TOKEN}x"), "Basic ???",
      f"Bearer {TOKEN} {TOKEN}"],
 )  # fmt: skip
-def test_nothing_else_does(given):
+def test_an_invalid_token_is_refused(given):
     assert status(HERE, ("Authorization", given), token=TOKEN) == 401
 
 

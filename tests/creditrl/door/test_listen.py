@@ -11,7 +11,7 @@ from creditrl.errors import ConfigError
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "0", "192.168.0.3", "box.example"])
-def test_nobody_listens_for_others_without_a_token(host, monkeypatch):
+def test_a_reachable_interface_needs_a_token(host, monkeypatch):
     def never(*_: object) -> None:
         pytest.fail("it was bound")
 
@@ -33,7 +33,7 @@ def test_a_place_that_cannot_be_is_refused(host, port):
         listen(host, port, "0123456789abcdef")
 
 
-def test_too_many_push_out_who_has_waited_longest():
+def test_a_connection_beyond_the_limit_replaces_the_longest_waiting_one():
     crowd, gone = Crowd(3), []
     for name in "abc":
         crowd.enter(name, lambda name=name: gone.append(name))

@@ -115,7 +115,7 @@ def test_an_example_and_what_is_not_learned_are_no_turns(tmp_path):
         ({"messages": "[" * 100_000}, "messages is text and no JSON"),
     ],
 )
-def test_what_is_malformed_is_named_by_record_and_field(record, message, tmp_path):
+def test_malformed_records_are_named_with_their_field(record, message, tmp_path):
     path = file(tmp_path, ETO, record)
     with pytest.raises(DataError, match=f"data.json, record 2: .*{message}") as caught:
         list(read_conversations(path, REACT))
@@ -166,7 +166,7 @@ def test_tasks_are_found_by_id_by_game_and_by_goal(tmp_path):
     assert found(goal="sing") == [1, 2]
 
 
-def test_a_replay_finds_what_the_expert_saw(env, tmp_path, capsys):
+def test_a_replay_gives_the_experts_observations(env, tmp_path, capsys):
     records = [
         expert_record(env, row, openai=bool(i % 2))
         for i, row in enumerate(plan_episodes(env, 3, seed=0))
@@ -297,7 +297,7 @@ def test_the_viewer_shows_an_imported_run(sokoban_run):
     assert viewed.overview()["method"] == "data"  # the file's name
 
 
-def test_what_needs_a_policy_says_that_there_is_none(sokoban_run, capsys):
+def test_commands_that_need_a_policy_refuse_an_imported_run(sokoban_run, capsys):
     for words in (["credit", "--method", "gigpo"], ["export", "policy", "--to", "x"]):
         at = 1 if words[0] == "credit" else 2
         assert run([*words[:at], str(sokoban_run), *words[at:]]) == 2

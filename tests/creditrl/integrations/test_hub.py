@@ -106,7 +106,7 @@ def test_the_messages_are_those_that_the_policy_was_shown(exported):
     assert list(conversation.replies) == [turn.reply for turn in episodes[0].turns]
 
 
-def test_a_pair_is_the_turn_at_which_two_of_a_group_parted(exported):
+def test_a_pair_is_the_turn_at_which_two_members_diverged(exported):
     folder, (solved, failed, *_) = exported
     (pair,) = pq.read_table(folder / "data" / "preference.parquet").to_pylist()
     assert (pair["chosen_id"], pair["rejected_id"]) == ("t/0", "t/1")
@@ -118,7 +118,7 @@ def test_a_pair_is_the_turn_at_which_two_of_a_group_parted(exported):
     assert [row["id"] for row in sft] == ["t/0", "t/2", "t/3"]
 
 
-def test_prompts_that_are_built_anew_are_told_as_observations_and_replies(tmp_path):
+def test_prompts_without_a_conversation_become_observations_and_replies(tmp_path):
     (row,) = plan_episodes("ALFWorld", 1, seed=5)
     episode = replace(played(row, "dialogue", 0), error="")
     folder = stored(tmp_path / "run", "tags", [episode])

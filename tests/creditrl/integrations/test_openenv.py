@@ -48,7 +48,7 @@ def test_the_experts_episode_is_the_same_over_the_wire(env):
             served.step({"action": "look"})
 
 
-def test_what_cannot_be_done_is_reported():
+def test_an_ungrounded_action_is_reported():
     with client("ALFWorld") as served:
         served.reset(seed=1)
         seen = served.step({"action": "fly"}).observation

@@ -85,7 +85,7 @@ def test_a_group_is_not_played_without_a_seed():
         TRLFactory("VisualSokoban")().reset(prompt=[])
 
 
-def test_a_missing_neighbour_is_named_with_its_command(monkeypatch):
+def test_a_missing_package_is_named_with_its_command(monkeypatch):
     from creditrl.integrations import inspect_ai, openenv, verifiers, verl
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

@@ -146,7 +146,7 @@ def test_bodies_are_limited_and_declared(client):
     refusal(client.post(f"{at}/step", content="{", headers=kind), 400, "bad_request")
 
 
-def test_what_is_not_there_is_json_too(client):
+def test_errors_are_json(client):
     assert "No GET /nowhere. /docs says" in refusal(client.get("/nowhere"), 404, "not_found")
     refusal(client.put("/sessions"), 405, "no_method")
     at = new(client)
@@ -203,7 +203,7 @@ def test_the_page_shows_every_path_and_runs_nothing(client):
 
 @pytest.mark.chromium
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_the_page_stands_out_nowhere(browser, client, artefacts, tmp_path, size):
+def test_the_page_fits_the_window(browser, client, artefacts, tmp_path, size):
     (tmp_path / "docs.html").write_text(client.get("/docs").text, "utf-8")
     browser.size(*size)
     browser.driver.get((tmp_path / "docs.html").as_uri())

@@ -74,7 +74,7 @@ def test_types_are_chosen_without_making_a_task(monkeypatch: pytest.MonkeyPatch)
         chosen.find("builtin-seed77/train/4")
 
 
-def test_tasks_are_filtered_by_difficulty_and_wish():
+def test_tasks_are_filtered_by_type_difficulty_and_condition():
     tasks = GeneratedGames("valid_seen", SMALL, num_tasks=140)
     chosen = tasks.filter(types=["pick_and_place_simple"], difficulty=(4, 4))
     assert 0 < len(chosen) < 24
@@ -83,7 +83,7 @@ def test_tasks_are_filtered_by_difficulty_and_wish():
     assert 50 < len(kitchens) < 110
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_requests_are_refused():
     with pytest.raises(ConfigError, match="'pick' is unknown"):
         GeneratedGames("train").filter(types=["pick"])
     with pytest.raises(ConfigError, match="num_tasks=0"):
@@ -107,7 +107,7 @@ def test_a_task_travels_as_its_key():
     assert len(pickle.dumps(tasks)) < 500
 
 
-def test_flavours_tell_of_the_same_household():
+def test_both_flavours_have_the_same_household():
     new, old = (GeneratedGames("train", SMALL, flavour=f).task(3) for f in ("0.4", "0.3"))
     assert new.data.household() == old.data.household() and new.id == old.id
     assert new.data.key != old.data.key

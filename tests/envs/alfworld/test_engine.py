@@ -116,7 +116,7 @@ def test_games_in_memory_are_loaded_once_and_those_that_left_it_again() -> None:
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_forgetting_what_was_said_changes_nothing(monkeypatch, flavour):
+def test_small_memos_do_not_change_what_is_shown(monkeypatch, flavour):
     def walk(source: GameSource) -> list[Any]:
         kitchen, dice = Kitchens(task=Task("walk", "", "train", 0, data=source)), Random(3)
         shown = []

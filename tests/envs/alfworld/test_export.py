@@ -116,7 +116,7 @@ def test_nothing_is_overwritten(tmp_path: Path):
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_wishes_that_cannot_be_met_are_refused(tmp_path: Path):
+def test_impossible_requests_are_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match="5000 tasks were asked for: expected 1 to 1000"):
         run_export(ExportOptions(folder=str(tmp_path), split="valid_seen", tasks=5000))
     with pytest.raises(ConfigError, match="-1 tasks were asked for"):

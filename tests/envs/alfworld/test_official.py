@@ -235,7 +235,7 @@ def test_missing_data_names_the_folder_and_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "part", ["train", f"train/{MUG}-2", f"train/{MUG}-2/trial_T2", f"train/{MUG}-2/trial_T2/{FILE}"]
 )
-def test_who_names_a_part_of_the_games_is_told_their_folder(home, part, capsys):
+def test_naming_a_part_of_the_games_is_refused_with_their_folder(home, part, capsys):
     path = home / "json_2.1.1" / part
     message = refusal(DataError, OfficialGames, "train", data_dir=path)
     assert f"ALFWorld's games lie in {home}: set data_dir or ALFWORLD_DATA to that" in message

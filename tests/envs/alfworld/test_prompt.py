@@ -93,7 +93,7 @@ def play(env, flavour, replies):
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_the_words_are_those_of_the_flavour_that_the_game_speaks(flavour):
+def test_the_words_are_those_of_the_games_flavour(flavour):
     env = gym.make(ALFWORLD_ID)
     _, info = env.reset(options={"task": task(flavour)})
     for action in ("look", "go to cabinet 2", "open cabinet 2", "take cup 1 from cabinet 2", "x"):

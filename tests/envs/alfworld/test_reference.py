@@ -97,6 +97,6 @@ def test_facts_of_every_kind_are_read() -> None:
         Kitchen().textworld_data()
 
 
-def test_the_short_way_back_stays_in_its_process() -> None:
+def test_the_fast_restore_is_not_pickled() -> None:
     place = Place(Way(object(), 3, {"facts of textworld's": frozenset({lambda: None})}))
     assert pickle.loads(pickle.dumps(place)).way is None

@@ -133,7 +133,7 @@ def test_what_is_offered_is_what_can_be_done() -> None:
     assert {"examine mug 1", "move mug 1 to countertop 1"} <= holding
 
 
-def test_what_is_undone_is_no_longer_so() -> None:
+def test_undone_effects_no_longer_hold() -> None:
     cooled = after(kitchen_game(), COOLED)
     assert not cooled.hot and cooled.cool
     lit = after(kitchen_game(), "go to sidetable 1; use desklamp 1; use desklamp 1")

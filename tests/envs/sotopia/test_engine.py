@@ -264,7 +264,7 @@ def test_members_of_a_group_hear_one_opening(combination: Combination) -> None:
     assert frame.text[3] == frame.text[4] == frame.text[5]
 
 
-def test_live_partners_give_snapshots_only_at_the_start(combination: Combination) -> None:
+def test_with_live_partners_only_the_start_can_be_saved(combination: Combination) -> None:
     copies, tasks = table(combination, 2, Counting("say: hi", deterministic=False))
     every = copies.engine.every
     start = begin(copies, tasks)

@@ -84,7 +84,7 @@ def test_with_a_live_partner_the_contract_holds_as_far_as_it_goes() -> None:
     assert outcomes["groups_stay_together"] == outcomes["finished_copies_wait"] == "passed"
 
 
-def test_nothing_is_done_before_it_begins_and_the_expert_does_most() -> None:
+def test_no_task_starts_solved_and_the_expert_solves_most() -> None:
     for split in ("train", "valid_unseen"):
         proof = prove_tasks(SotopiaEnv, {}, split, limit=40)
         assert proof.trivial == [] and proof.repeated == []

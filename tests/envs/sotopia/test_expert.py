@@ -78,7 +78,7 @@ def test_the_expert_succeeds_in_most_tasks(kind: str, temper: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ways_without_thought_come_to_little(kind: str) -> None:
+def test_thoughtless_policies_succeed_seldom(kind: str) -> None:
     assert rate(takes_all, kind, "conceder") == 0.0
     if kind == "friend":
         assert rate(names_all, kind, "linear") <= 0.5

@@ -147,7 +147,7 @@ def test_the_second_time_the_verdict_is_there(endpoint, dialogue):
         (Plan(answer()[:300], finish_reason="length"), "cut at the token limit"),
     ],
 )
-def test_great_faults_are_sent_back_once(endpoint, dialogue, text, problem):
+def test_serious_faults_are_sent_back_once(endpoint, dialogue, text, problem):
     endpoint.plans = [text, answer()]
     (verdict,) = judge(endpoint).score([dialogue])
     assert (verdict.status, verdict.goal, verdict.attempts) == ("repaired", (0.7, 0.6), 2)
@@ -163,7 +163,7 @@ def test_great_faults_are_sent_back_once(endpoint, dialogue, text, problem):
     assert (again.goal, again.cached, len(endpoint.requests)) == ((0.7, 0.6), True, 2)
 
 
-def test_what_cannot_be_mended_is_invalid_and_asked_anew_the_next_time(endpoint, dialogue):
+def test_an_unrepairable_verdict_is_invalid_and_not_cached(endpoint, dialogue):
     endpoint.plans = [answer({**ANN, "goal": 11})] * 2
     asked = judge(endpoint)
     (verdict,) = asked.score([dialogue])

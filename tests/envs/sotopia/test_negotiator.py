@@ -49,13 +49,13 @@ def test_sellers_begin_as_listed_and_never_go_below_their_limit(temper: str) -> 
         assert prices[-1] == 23  # 15 % of the 20 that it hoped for
 
 
-def test_who_stays_where_it_is_moves_a_patient_partner_and_not_tit_for_tat() -> None:
+def test_a_stubborn_opponent_moves_a_linear_partner_but_not_tit_for_tat() -> None:
     said = ("<offer price=40>", "<offer price=21>", "hm", "<offer price=21>") * 4
     assert "price=40" in says("tit-for-tat", LAMP, said)
     assert "price=40" not in says("linear", LAMP, said)
 
 
-def test_it_accepts_what_is_good_enough_and_leaves_when_all_is_said() -> None:
+def test_it_accepts_a_good_offer_and_leaves_after_an_agreement() -> None:
     early = ("<offer price=40>", "<offer price=39>")
     assert "<accept>" not in says("boulware", LAMP, early)
     assert "<accept>" in says("conceder", LAMP, ("<offer price=40>", "<offer price=38>") * 3)

@@ -46,11 +46,11 @@ def test_a_price_is_read_from_tags_and_otherwise_from_words(said: str, price: fl
         (None, "I would accept it if it were blue"),
     ],
 )
-def test_who_accepts_what_stands_has_agreed_and_nobody_else(deal: float | None, said: str) -> None:
+def test_only_accepting_a_standing_offer_is_an_agreement(deal: float | None, said: str) -> None:
     assert follow(LAMP, talk("<offer price=25>", said)).deal == deal
 
 
-def test_nobody_accepts_an_own_offer_nor_one_that_is_gone() -> None:
+def test_own_rejected_and_countered_offers_cannot_be_accepted() -> None:
     assert follow(LAMP, talk("<accept>")).deal is None
     rejected = talk("<offer price=25>", "<reject>", "Think again", "<accept>")
     assert follow(LAMP, rejected).deal is None
@@ -109,7 +109,7 @@ def test_questions_wait_until_they_are_answered() -> None:
     assert answer_text((("work", "night shift"),), 2) == '<answer work="night shift" count=2>'
 
 
-def test_moves_are_what_the_side_itself_can_say() -> None:
+def test_moves_are_those_that_the_side_can_make() -> None:
     turns = talk("<offer slot=mon-9>")
     assert moves(ask(TIMES, turns, 1)) == (
         *("say: <accept>", "say: <reject>", "say: <offer slot=mon-11>"),

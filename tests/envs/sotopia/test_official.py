@@ -151,7 +151,7 @@ def test_packed_files_are_read_and_a_file_that_changes_is_read_again(folder):
         ("agent_profiles", lines([{**person(0), "first_name": ""}]), "no first_name"),
     ],
 )
-def test_what_is_wrong_is_told_with_file_line_and_remedy(folder, name, change, told):
+def test_errors_name_file_line_and_remedy(folder, name, change, told):
     path = folder / f"{name}.jsonl"
     if change is None:
         path.unlink()
@@ -163,7 +163,7 @@ def test_what_is_wrong_is_told_with_file_line_and_remedy(folder, name, change, t
         assert f"Run `creditrl data get sotopia --folder {folder}`" in line
 
 
-def test_who_names_a_part_of_the_files_is_told_their_folder(folder):
+def test_naming_a_part_of_the_files_is_refused_with_their_folder(folder):
     for part in ("agent_profiles.jsonl", "sub"):
         with pytest.raises(DataError, match=f"SOTOPIA's profiles lie in {folder}: set data_dir"):
             official_combinations(data_dir=folder / part)

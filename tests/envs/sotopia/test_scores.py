@@ -80,7 +80,7 @@ def test_wrong_names_cost_a_fifth_each() -> None:
     agreed(terms, "friend=Emil", goal=(0.0, 0.0))
 
 
-def test_where_no_price_suits_both_it_is_right_to_part() -> None:
+def test_without_a_zone_of_agreement_no_deal_is_a_success() -> None:
     dear = PriceTerms(limits=(30.0, 20.0), seller=0, listed=40.0)
     assert attainable(dear) == (0.0, 0.0)
     comes_to(dear, "<offer price=35>", "<reject>", goal=(1.0, 1.0), success=(True, True))

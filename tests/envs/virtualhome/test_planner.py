@@ -129,7 +129,7 @@ def test_two_things_go_in_two_hands_and_the_door_is_opened_before_both_are_full(
     assert len(words(home, goal)) == 9
 
 
-def test_who_has_left_a_stool_may_sit_elsewhere() -> None:
+def test_after_leaving_a_stool_the_plan_sits_elsewhere() -> None:
     # The rules keep "ON the stool" after standing up, and so the stool is taken.
     home = Home().play("WALK 25; SIT 25; STANDUP; SIT 25: occupied")
     goal = both(added((CHARACTER, "ON", STOOL)), states(CHARACTER={"SITTING"}))

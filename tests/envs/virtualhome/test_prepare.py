@@ -117,7 +117,7 @@ def test_what_is_used_where_one_stands_is_close_there() -> None:
     assert heads(made, 1001, "CLOSE") == {1000}
 
 
-def test_what_is_taken_lies_on_what_it_is_used_with() -> None:
+def test_a_needed_thing_is_placed_on_what_it_is_used_with() -> None:
     pot, soap = "pot 1000", "detergent 1001"
     made = goes(f"WALK {pot}; WALK {soap}; GRAB {soap}; POUR {soap} {pot}")
     assert heads(made, 1001, "ON") == {1000}

@@ -269,7 +269,7 @@ def test_a_failure_names_the_things_in_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("act", [Act("FLY", (13,)), Act("GRAB", ()), Act("GRAB", (77,))])
-def test_what_is_no_action_is_an_error(act: Act) -> None:
+def test_invalid_actions_raise(act: Act) -> None:
     scene, world = Scene.of(household())
     with pytest.raises(UnknownNameError):
         perform(scene, world, act)

@@ -55,7 +55,7 @@ def test_a_wrong_entry_is_named_with_its_line(indent: int | None) -> None:
         ("[" * 100_000, "bad.json:1: no JSON"),
     ],
 )
-def test_what_is_no_scene_is_named(text: str, what: str) -> None:
+def test_a_file_that_is_no_scene_is_named(text: str, what: str) -> None:
     message = refusal(DataError, scene_of, text, "bad.json")
     assert message.startswith(what)
 

@@ -88,7 +88,7 @@ def test_a_text_is_read_as_spa_reads_it(text: str, act: Act | str | None) -> Non
     assert (found.act or found.failure) == act
 
 
-def test_what_two_forms_match_none_does() -> None:
+def test_an_ambiguous_text_is_no_action() -> None:
     home = Home(SPA).play("WALK 13; GRAB 13")
     assert reading(home, "put mug on table").act == Act("PUTBACK", (13, 12))
     for text in ("put mug on table in kitchen", "put on mug on table", "put back mug on table"):

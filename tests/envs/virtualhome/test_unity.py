@@ -129,7 +129,7 @@ def test_a_busy_simulator_is_asked_again_until_it_is_given_up(simulator: Simulat
     assert len(simulator.requests) == 9
 
 
-def test_what_may_be_half_done_is_not_done_again(simulator: Simulator) -> None:
+def test_only_requests_without_side_effects_are_retried(simulator: Simulator) -> None:
     late = {"status": 408, "fields": {"message": "Timeout"}}
     simulator.plans = [late]
     said = failure(simulator, client_of(simulator), "render_script")

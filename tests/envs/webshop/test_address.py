@@ -80,5 +80,5 @@ def test_no_part_is_one_that_browsers_resolve(page: Page, session: str) -> None:
         "http://[/",
     ],
 )
-def test_an_address_of_no_page_is_none(nonsense: str) -> None:
+def test_an_invalid_address_reads_as_none(nonsense: str) -> None:
     assert read_address(nonsense) is None

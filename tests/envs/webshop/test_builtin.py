@@ -242,7 +242,7 @@ def test_difficulty_counts_what_is_asked_for():
     assert all(task.difficulty == 2 for task in easy) and len(easy) > 20
 
 
-def test_wishes_that_cannot_be_met_are_refused():
+def test_impossible_requests_are_refused():
     with pytest.raises(ConfigError, match="kind='humans' is unknown. Did you mean 'human'"):
         BuiltinGoals("train", kind="humans")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="num_products=1: split 'train' has no synthetic goal"):

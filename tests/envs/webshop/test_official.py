@@ -209,7 +209,7 @@ def test_goals_and_products_that_are_missing_are_counted(home: Path, test_data: 
     assert str(few) == f"{len(RECORDS)} of 900 products"
 
 
-def test_who_names_a_part_of_the_files_is_told_their_folder(home: Path) -> None:
+def test_naming_a_part_of_the_files_is_refused_with_their_folder(home: Path) -> None:
     (write_shop(home) / "splits").mkdir()
     for part in ("items_shuffle_1000.json", "splits", ".."):
         with pytest.raises(DataError, match=f"WebShop's files lie in {home}: set data_dir"):
@@ -273,7 +273,7 @@ def test_a_bad_record_is_named_by_number_and_id(home: Path, full: bool) -> None:
         ({}, "begins with '{', expected '['"),
     ],
 )
-def test_what_is_no_catalogue(home: Path, products: Any, says: str) -> None:
+def test_invalid_catalogues_are_refused(home: Path, products: Any, says: str) -> None:
     assert says in refused(write_shop(home, products=products))
 
 

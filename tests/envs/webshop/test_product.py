@@ -95,7 +95,7 @@ def test_a_field_of_another_type_is_named(changed: dict[str, Any], says: str) ->
     assert message.startswith(f"product {changed.get('asin', 'B000000001')!r}")
 
 
-def test_what_is_no_record_at_all() -> None:
+def test_a_record_that_is_no_object_is_refused() -> None:
     for entry in (["B000000001"], "B000000001", None):
         with pytest.raises(DataError, match="a product is .*, expected an object with its fields"):
             Product.from_record(entry)

@@ -136,7 +136,7 @@ def test_results_are_those_of_the_formula(size: int, words: int, way: str) -> No
             assert index.scored(query, k) == expected[:k], (query, k)
 
 
-def test_what_is_left_out_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruning_does_not_change_results(monkeypatch: pytest.MonkeyPatch) -> None:
     # Terms in 3 to 40 of 100 documents, and lengths that differ much: bounds are often close.
     dice = random.Random(0)
     shares = {f"w{i}": 0.4 * (i + 1) ** -0.7 for i in range(40)}
@@ -155,7 +155,7 @@ def test_what_is_left_out_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> 
             assert index.scored(query, k) == expected, (query, k)
 
 
-def test_what_is_left_out_is_not_even_looked_at_but_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruned_postings_are_not_read_but_count(monkeypatch: pytest.MonkeyPatch) -> None:
     # 60 documents have the rare word, all have the common one: with k = 50, the long list of the
     # common word adds to the scores of the 60, and nothing else is added up.
     documents = [f"common {'rare ' * (i % 7 + 1) if i < 60 else ''}{'x ' * i}" for i in range(900)]

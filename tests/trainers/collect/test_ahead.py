@@ -235,7 +235,7 @@ def test_nothing_is_collected_for_an_update_after_the_last():
     again.close()
 
 
-def test_closing_drops_a_collection_at_its_next_turn():
+def test_close_cancels_a_collection_at_its_next_turn():
     begun, turns = threading.Event(), []
 
     def endless(update: int) -> None:
@@ -263,7 +263,7 @@ def test_closing_drops_a_collection_at_its_next_turn():
         ("drain", [(0, 0), (0, 0), (1, 0), (1, 0), (2, 0), (2, 0), (3, 2), (3, 2)]),
     ],
 )
-def test_what_is_under_way_goes_on_with_new_weights_or_keeps_its_own(in_flight, versions):
+def test_episodes_in_flight_continue_with_new_weights_or_drain(in_flight, versions):
     gates: queue.SimpleQueue[None] = queue.SimpleQueue()
     turns: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()  # (update, version)
 
@@ -302,7 +302,7 @@ def test_what_is_under_way_goes_on_with_new_weights_or_keeps_its_own(in_flight, 
     assert inner.asked[:4] == [0, 1, 2, 3]
 
 
-def test_weights_change_between_replies_alone():
+def test_weights_change_only_between_replies():
     """Free copies: what is under way comes in first, and what is asked meanwhile waits."""
     events: list[str] = []
     answers: queue.SimpleQueue[list[tuple[Prompt, Reply]]] = queue.SimpleQueue()
@@ -348,7 +348,7 @@ def test_weights_change_between_replies_alone():
 
 
 @pytest.mark.parametrize("in_flight", ["continue", "drain"])
-def test_a_run_is_at_most_as_stale_as_it_was_told(in_flight, tmp_path):
+def test_staleness_is_at_most_rollout_ahead(in_flight, tmp_path):
     flags = ["--rollout.ahead=3", f"--rollout.in-flight={in_flight}"]
     rows = train(tmp_path / "run", 5, *flags)
     ages = [row["staleness_max"] for row in rows]
@@ -356,7 +356,7 @@ def test_a_run_is_at_most_as_stale_as_it_was_told(in_flight, tmp_path):
     assert all(row["sampler_weight"] for row in rows)
 
 
-def test_an_engine_gets_saved_weights_and_the_policy_keeps_its_own():
+def test_restored_weights_reach_the_engine_and_not_the_policy():
     policy = make_policy()
     engine: dict[str, torch.Tensor] = {}
     held = EngineWeights(policy, lambda: engine.update(weights(policy)))
@@ -389,7 +389,7 @@ def test_an_engine_gets_saved_weights_and_the_policy_keeps_its_own():
         ({"sampler_cap": 5.0}, {}, 5.0),
     ],
 )
-def test_which_cap_a_run_takes(loss, rollout, cap):
+def test_the_default_sampler_cap_of_a_run(loss, rollout, cap):
     assert corrected(PolicyLossConfig(**loss), RolloutConfig(**rollout)).sampler_cap == cap
 
 
@@ -407,7 +407,9 @@ def test_which_cap_a_run_takes(loss, rollout, cap):
         (["--rollout.ahead=1"], "2", "one process"),
     ],
 )
-def test_what_cannot_be_collected_ahead_is_refused_in_a_line(flags, processes, said, monkeypatch):
+def test_settings_that_do_not_allow_collecting_ahead_are_refused(
+    flags, processes, said, monkeypatch
+):
     monkeypatch.setenv("WORLD_SIZE", processes)
     recipe = {"budget": {"updates": 1}, "clone": {"episodes": 8}}
     with pytest.raises(ConfigError, match=said) as caught:

@@ -55,7 +55,7 @@ def collector(name, agent=None, groups=3, **changes):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_turn_that_is_played_counts_and_has_the_schedule_of_the_run(name, monkeypatch):
+def test_every_played_turn_counts_and_follows_the_runs_schedule(name, monkeypatch):
     schedules = []
 
     def played(*args, **options):
@@ -90,7 +90,7 @@ def failing(name, groups):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_group_with_a_failed_continuation_goes_whole(name):
+def test_a_group_with_a_failed_continuation_is_dropped_whole(name):
     calm, found = collector(name).collect(0), failing(name, groups=3).collect(0)
     assert found.metrics["groups_dropped"] == 1
     lost = {t.group for t in calm.trajectories} - {t.group for t in found.trajectories}
@@ -170,7 +170,7 @@ def test_anywhere_draws_so_many_nodes_of_each_tree_and_none_that_nothing_follows
     assert seen == {(0, 1), (0, 2), (0, 3), (3, 1), (3, 2)}
 
 
-def test_where_open_branches_as_often_as_it_was_told():
+def test_where_open_plays_the_requested_share_of_turns():
     rng = np.random.default_rng(0)
     for ways in (1, 2):
         chooser = WhereOpen(1.5, ways, max_turns=12)
@@ -187,7 +187,7 @@ def test_where_open_branches_as_often_as_it_was_told():
         assert cost / turns == pytest.approx(1.5, rel=0.2)
 
 
-def test_where_open_prefers_places_where_success_is_a_matter_of_chance():
+def test_where_open_prefers_places_with_uncertain_success():
     # At the second turn half of the episodes succeed in the end, at the third one in 50 does.
     chooser = WhereOpen(0.3, 1, max_turns=4)
     mains = [leaf(2, b % 2 == 0, group=b) for b in range(400)]
@@ -201,7 +201,7 @@ def test_where_open_prefers_places_where_success_is_a_matter_of_chance():
     assert turns.count(1) / turns.count(2) == pytest.approx(expected, rel=0.15)
 
 
-def test_where_open_looks_at_no_outcome_of_the_episode_itself():
+def test_where_open_ignores_the_episodes_own_outcome():
     chooser, spots = WhereOpen(0.5, 1, max_turns=6), []
     chooser.learn([leaf(5, b % 3 == 0, group=b // 4) for b in range(40)])
     for successes in ((0,), (0, 3)):

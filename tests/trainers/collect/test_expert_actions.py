@@ -52,7 +52,7 @@ def test_every_turn_says_what_the_expert_would_do_in_ids_of_a_reply(most, ended)
             assert bool(ids) == bool(turn.expert)
 
 
-def test_it_is_not_asked_unless_wanted_and_changes_nothing():
+def test_expert_actions_are_recorded_on_request_and_change_nothing_else():
     plain, asked = (
         run_episodes(sokoban().unwrapped, RandomAgent(0), FORM, seed=3, record=record)
         for record in (Recording(), Recording(expert_actions=True))

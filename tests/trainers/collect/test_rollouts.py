@@ -44,7 +44,7 @@ def test_streams_of_different_purposes_are_independent():
     assert len(set(first.values())) == 3
 
 
-def test_a_group_with_a_failed_member_goes_whole_and_is_counted():
+def test_a_group_with_a_failed_member_is_dropped_whole_and_counted():
     episodes = [
         make_trajectory([Turn("", "", "", 0.0)], id=f"{g}/{m}", group=g, member=m, error=error)
         for g, m, error in ((0, 0, ""), (0, 1, ""), (1, 0, "died"), (1, 1, ""), (2, 0, ""))

@@ -60,7 +60,7 @@ def test_branches_are_rollouts_of_a_tree_and_what_was_reached_counts():
 
 
 @pytest.mark.parametrize("kind", ["episodes", "tree"])
-def test_the_count_goes_on_with_a_resumed_run_and_nobody_counts_unless_asked(kind):
+def test_counts_continue_in_a_resumed_run_and_are_off_by_default(kind):
     straight, resumed = collector(kind), collector(kind)
     for update in range(4):
         if update == 2:

@@ -55,7 +55,7 @@ def test_the_first_states_have_eight_rollouts_of_one_turn_each():
             assert trajectory.turns[0].reward == pytest.approx(expected)
 
 
-def test_a_tree_that_does_not_come_back_expands_every_state_once():
+def test_a_tree_without_revisits_expands_every_state_once():
     def expansions(**tree):
         collector = make(groups=1, **tree)
         found = {}
@@ -95,7 +95,7 @@ def test_whole_trees_are_judged_by_their_own_branches():
     assert not any(t.turns[0].reward for t in step.trajectories if not t.terminated)
 
 
-def test_the_rate_of_a_state_is_a_mean_of_what_branches_are_rewarded_for():
+def test_the_rate_of_a_state_is_the_mean_outcome_of_its_branches():
     rates = StateScoreConfig(alpha=1.0, novelty=False, differences="rates")
 
     def corridors(copies, size):
@@ -173,7 +173,7 @@ def test_a_state_that_is_given_up_ends_its_branch_but_not_where_rollouts_are_uni
     assert other.skipped == 0 and other.table.trajectories != collector.table.trajectories
 
 
-def test_a_run_that_never_goes_back_fails_unless_it_is_not_to(monkeypatch):
+def test_a_search_that_never_backtracks_fails_unless_backtracking_is_off(monkeypatch):
     monkeypatch.setattr("creditrl.trainers.collect.tree._RESTORED_BY", 16)  # 256 take long
 
     class Alike(RandomAgent):
@@ -266,7 +266,7 @@ def test_settings_that_make_no_tree_are_refused(bad, said):
         TreeConfig(**bad)
 
 
-def test_it_goes_on_with_the_best_and_back_to_the_rest_and_metrics_tell():
+def test_the_search_follows_the_best_backtracks_and_reports_metrics():
     collector = make(groups=1)
     rows, branches = [], {}
     for update in range(40):

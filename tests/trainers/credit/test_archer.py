@@ -7,7 +7,7 @@ import numpy as np
 from creditrl.trainers.credit.archer import lowest, polyak, q_targets
 
 
-def test_a_q_target_is_the_reward_and_what_the_slow_v_says_of_the_next_state():
+def test_a_q_target_is_the_reward_plus_the_discounted_target_value():
     # 0 + 0.9 * (0.5, 0.7); the second turn ended its episode, whatever is said of what follows.
     found = q_targets([0.0, 1.0], [[0.5, 0.7], [9.0, np.nan]], [False, True], 0.9)
     np.testing.assert_allclose(found, [[0.45, 0.63], [1.0, 1.0]], rtol=1e-6)
@@ -21,7 +21,7 @@ def test_the_lowest_twin_counts():
     np.testing.assert_allclose(lowest([[0.5, 0.2], [-1.0, 3.0]]), [0.2, -1.0])
 
 
-def test_a_slow_copy_goes_a_tenth_of_the_way():
+def test_a_target_network_moves_by_tau():
     slow = np.array([1.0, -2.0])
     for expected in ([1.1, -1.8], [1.19, -1.62]):  # towards (2, 0)
         slow = polyak(slow, np.array([2.0, 0.0]), 0.1)

@@ -30,7 +30,7 @@ def test_a_branch_by_hand():
     np.testing.assert_allclose(bare_N, [0.5, 1, 1, -0.5, -0.5, 0.5, -1, -1])
 
 
-def test_members_in_equal_states_are_ways_out_of_them():
+def test_members_in_equal_states_are_alternatives():
     # b's second turn left the state that a's did. Others of a: c and b, 0 each, and 0 that led; of
     # c: a's 1 and b's 0; of b: what a and c came to together, 1/2, and the 1/2 that led to it.
     state = [7, 8, 9, 7, 8, 7, 8, 10]
@@ -63,7 +63,7 @@ def test_a_branch_of_a_branch_shares_with_both():
     assert Forest.of(turn_table(**tree)).root_B.tolist() == [0, 1, 0, 0]
 
 
-def test_what_leaves_a_branch_where_that_began_left_the_same_state():
+def test_branching_off_a_branch_at_its_start_equals_branching_off_its_parent():
     columns = {"reward": [0, 1, 0, 0, 0, 1], "episode": [0, 0, 1, 1, 2, 2], "group": [0] * 6}
     left = [0, 0, 1, 1, 1, 1]
     found = [
@@ -93,7 +93,7 @@ def test_without_branches_it_is_rloo():
     ("parent", "left", "lengths"),
     [(1, 0, (2, 3)), (0, 2, (2, 3)), (0, 2, (3, 2)), (0, -1, (2, 3)), (7, 0, (2, 3))],
 )
-def test_a_branch_of_nothing_is_refused(parent, left, lengths):
+def test_an_invalid_branch_is_refused(parent, left, lengths):
     episode = np.repeat([0, 1], lengths)
     scores = {"parent_N": np.where(episode, parent, -1), "left_N": np.where(episode, left, 0)}
     turns = turn_table([0] * 5, episode, scores=scores)

@@ -33,7 +33,7 @@ def test_the_papers_printed_cases(reward, importance, expected):
     assert np.abs(product / np.linalg.norm(product) - expected).max() > 0.2
 
 
-def test_a_failed_trajectory_is_not_blown_up_where_it_is_scaled():
+def test_scaling_by_outcome_keeps_a_failed_trajectory_at_zero():
     reward, importance, episode = [1e-3, -3e-3, 0.5], [1, 1, 2], [0, 0, 1]
     np.testing.assert_allclose(modulated(reward, importance, episode), [0.25, -0.75, 1.0])
     scaled = modulated(reward, importance, episode, [0, 0, 1])
@@ -76,7 +76,7 @@ def test_the_reward_of_turns():
     np.testing.assert_allclose(reward, expected, rtol=1e-6)
 
 
-def test_of_two_successes_the_longer_one_leaves_more_to_earn():
+def test_normalised_segment_rewards_favour_the_longer_success():
     # From the same third turn: finish at once, or two turns later. What a turn's return counts is
     # the shares from there on, so delay is rewarded, by shares that are exact.
     episode = np.array([0] * 3 + [1] * 5)

@@ -91,7 +91,7 @@ def test_a_turn_enters_only_the_levels_that_it_has_observations_for():
     )
 
 
-def test_the_base_group_is_the_episodes_advantage():
+def test_the_base_group_adds_the_episodes_advantage():
     # k = 0, weight 1: outcomes 3, 3, 3, 0, 0, 0 of the six turns: +-3/2, not of returns 3, 2, 1.
     cfg = HistoryGroupConfig(history=2, gamma=1.0, normalise="mean", base_group=True)
     base = np.array([1, 1, 1, -1, -1, -1]) * 1.5
@@ -121,7 +121,7 @@ def test_a_penalty_before_the_comparison_reaches_every_level():
     )
 
 
-def test_ready_returns_take_the_place_of_discounted_ones():
+def test_given_returns_replace_discounted_ones():
     cfg = HistoryGroupConfig(history=0, gamma=0.5, normalise="mean")
     found = history_group(PAIR, cfg, return_N=[4, 0, 8, 0, 2, 0])
     np.testing.assert_allclose(found, [3, -1, 3, -1, -3, -1], atol=1e-6)

@@ -23,7 +23,7 @@ LOG3 = np.log(3.0)
         ("gail", [-np.log(1 / 2), -np.log(1 / 4)]),
     ],
 )
-def test_what_a_discriminator_pays(form, reward):
+def test_discriminator_rewards_by_hand(form, reward):
     np.testing.assert_allclose(discriminator_reward([0.0, LOG3], form), reward, rtol=1e-6)
 
 

@@ -25,7 +25,7 @@ def test_turns_are_normalised_over_their_group():
     np.testing.assert_allclose(found, [-1, 0, 0, 1, 0], atol=1e-5)
 
 
-def test_rounding_noise_is_not_blown_up():
+def test_rounding_noise_is_not_amplified():
     noise = np.array([1e-6, -1e-6, 2e-6, 0.0])
     assert np.abs(group_normalised(noise, [0] * 4)).max() < 1.5  # of unit size without a floor
     assert np.abs(group_normalised(noise, [0] * 4)).max() > 0.5

@@ -6,7 +6,7 @@ from creditrl.trainers.credit.penalty import ungrounded_penalty
 from creditrl.trainers.credit.returns import discounted_return
 
 
-def test_only_the_turn_itself_is_charged():
+def test_the_penalty_affects_only_its_own_turn():
     penalty_N = ungrounded_penalty([True, True, False])
     np.testing.assert_allclose(penalty_N, [0, 0, -0.1])
     # After discounting the earlier turns keep their return of 1; in the reward they would not.

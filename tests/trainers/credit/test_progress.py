@@ -44,7 +44,7 @@ def test_the_sum_objective_and_its_gradient():
     np.testing.assert_allclose(slope, [-0.5, -0.5, 0.4], atol=1e-6)
 
 
-def test_values_of_visits():
+def test_visit_values_by_hand():
     # (s, a) 1 visited twice: gamma^1 * (2 * 1 - 1) = 0.5 and gamma^0 * (-1) = -1: mean -0.25.
     found = visit_values([1, 0, 1], [3, 3, 4], [0, 0, 0], [1, 0, 0], gamma=0.5)
     np.testing.assert_allclose(found, [0.375, 0.375, 1.0])

@@ -8,7 +8,7 @@ import pytest
 from creditrl.trainers.credit import promise_before, promise_objective
 
 
-def test_a_state_is_worth_the_promise_of_the_turn_that_led_to_it():
+def test_the_value_of_a_state_is_the_previous_turns_promise():
     # Before first turns: (0.4 + 0.2 + 0.6) / 3.
     found = promise_before([0.4, 0.9, 0.2, 0.6, 0.5], [0, 0, 1, 2, 2])
     np.testing.assert_allclose(found, [0.4, 0.4, 0.4, 0.4, 0.6], rtol=1e-6)

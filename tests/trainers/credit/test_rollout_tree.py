@@ -38,7 +38,7 @@ def test_an_episode_counts_by_its_first_visit():
     np.testing.assert_allclose(found, [0.125, 0.125, 0.0, -0.125])
 
 
-def test_a_group_that_always_wins_blames_no_turn_for_being_early():
+def test_in_an_all_successful_group_early_turns_are_not_penalised():
     state = [1, 2, 3, 1, 4, 5]
     turns = turn_table(reward=[0, 0, 1] * 2, episode=[0] * 3 + [1] * 3, state=state)
     found = rollout_tree(turns, [0] * 6, RolloutTreeConfig(gamma=0.9))
@@ -60,7 +60,7 @@ def random_tree(seed):
 
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), prior=st.sampled_from([0.0, 2.0]))
-def test_a_potential_moves_no_action_of_a_state_against_another(seed, prior):
+def test_potential_based_shaping_moves_all_actions_of_a_state_alike(seed, prior):
     """Rewards of gamma phi(s') - phi(s) move all returns of a state alike."""
     turns, action_N, rng = random_tree(seed)
     cfg = RolloutTreeConfig(gamma=0.9, prior=prior)

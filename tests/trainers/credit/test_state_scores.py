@@ -22,7 +22,7 @@ PAPER = StateScoreConfig()
 RELEASED = StateScoreConfig(alpha=1.0)
 
 
-def test_a_state_is_new_given_up_or_between():
+def test_the_score_of_a_state_by_hand():
     paper = StateScoreConfig()
     assert state_score(0, 0, 5, paper) == 1.0
     # Ten failures and no success, or one in eleven: given up. Nine failures: not yet.
@@ -183,7 +183,7 @@ def rewards(cfg):
     ]
 
 
-def test_scores_pay_best_for_what_is_given_up():
+def test_score_differences_reward_moving_into_a_given_up_state_most():
     # t = 2 at state 10 and 3 at the next; S = 2^-0.75 = 0.595 there, 1/3 at 20 where all succeed,
     # 0 at 30, which is given up, 1 where nobody was, and 0 at either end.
     cfg, here = StateScoreConfig(alpha=1.0, novelty=False), 2**-0.75
@@ -191,7 +191,7 @@ def test_scores_pay_best_for_what_is_given_up():
     assert rewards(cfg) == pytest.approx([e / 2 for e in expected], rel=1e-5)
 
 
-def test_rates_pay_for_what_succeeds_more_often():
+def test_rate_differences_reward_moving_to_higher_success():
     assert rewards(RATES) == pytest.approx([0.25, -0.75, 0.0, 0.25, -0.75])
     # Of a state that nobody passed all that is known is 3 of 14.
     new = history().reward(99, 20, moved=True, depth=0, gained=0.0, cfg=RATES)

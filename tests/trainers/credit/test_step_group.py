@@ -68,7 +68,7 @@ def test_epsilon_is_added_to_the_deviation():
     np.testing.assert_allclose(found, np.array([-1, 1]) / (np.sqrt(2) + 1), rtol=1e-6)
 
 
-def test_ready_returns_take_the_place_of_discounted_ones():
+def test_given_returns_replace_discounted_ones():
     turns = turn_table(reward=[0, 1, 0, 0], episode=[0, 0, 1, 1], state=[7, 8, 7, 9])
     found = step_group(turns, StepGroupConfig(gamma=0.5), return_N=[3.0, 9.0, 1.0, 9.0])
     np.testing.assert_allclose(found, [1, 0, -1, 0])

@@ -121,7 +121,7 @@ def test_dual_clip_by_hand():
     assert by_ratio([0.5], [0.5], cfg)[0] == pytest.approx(-0.25)
 
 
-def test_what_counts_as_clipped():
+def test_clip_metrics_at_the_borders():
     # Just on the border 1/2 or 2 nothing is clipped, and zero advantages never are.
     cfg = PolicyLossConfig(clip_low=0.5, clip_high=1.0, dual_clip=2.0)
     border, advantages = [0.5, 2.0, 0.5, 2.0], [-1, 1, -0.5, -1]
@@ -319,7 +319,7 @@ def test_kl_and_entropy_terms_by_hand():
     assert means["entropy"] == 0.75 and means["entropy_per_turn"] == 1.5
 
 
-def test_without_a_cap_the_gap_to_the_sampler_is_reported_and_the_loss_left_alone():
+def test_without_a_cap_the_sampler_gap_is_only_reported():
     # Trainer and sampler differ by factors 1.5 and 4.
     old = torch.tensor([-1.0, -1.0])
     sampler = old - torch.tensor([1.5, 4.0]).log()

@@ -18,7 +18,7 @@ TURNS = turn_table(reward=[0, 1, 0], episode=[0, 0, 1]).with_scores(
 TOKENS = token_table([0, 1, 2])
 
 
-def test_a_turn_is_worth_what_q_says_beyond_v():
+def test_the_advantage_of_a_turn_is_q_minus_v():
     credit = ArCHer(ArCHerConfig()).credit(TURNS, TOKENS)
     np.testing.assert_allclose(credit.advantage_N, [0.2, -0.1, 0.0], atol=1e-6)
     np.testing.assert_allclose(credit.parts["q"] + credit.parts["v"], credit.advantage_N)

@@ -63,7 +63,7 @@ def differ(members):
     return len({member.episode_return for member in members}) > 1
 
 
-def test_groups_that_agree_are_played_again_with_other_tasks():
+def test_groups_with_equal_outcomes_are_replaced_by_other_tasks():
     source = Played([(1, 1), (1, 0)], [(0, 0), (0, 1)], [(5, 5), (6, 7)])
     found, tasks = kept(DynamicCollector(source, differ, tries=10))
     assert source.asked == [(7, 0), (7, 1)]

@@ -50,7 +50,7 @@ def test_before_the_reward_model_has_learned_the_credit_is_grpos():
 
 
 @pytest.mark.parametrize("base", ["grpo", "rloo", "reinforce++", "dapo"])
-def test_rounding_noise_of_the_reward_model_is_not_blown_up(base):
+def test_rounding_noise_of_the_reward_model_is_not_amplified(base):
     # Deviation 1e-5 over a floor of 0.01 * 0.05 = 5e-4 leaves a fiftieth of a unit advantage.
     noise = TURNS.with_scores(implicit_N=IMPLICIT * np.float32(1e-4))
     step = IStar(IStarConfig(base=base)).credit(noise, TOKENS).parts["step"]

@@ -15,7 +15,7 @@ TURNS = turn_table(reward=[0, 1], episode=[0, 0])
 TOKENS = token_table([0, 0, 1, 1], value=[0.1, 0.2, 0.3, 0.4])
 
 
-def test_the_turn_level_is_the_target_of_each_turns_tokens():
+def test_turn_level_targets_become_the_tokens_targets():
     # Turn ends have values 0.2 and 0.4. gamma_turn 1/2, lambda 1:
     #   A_1 = 1 - 0.4 = 0.6, A_0 = 0 + 0.5 * 0.4 - 0.2 + 0.5 * 0.6 = 0.3
     # targets of the ends: 0.3 + 0.2 = 0.5 and 0.6 + 0.4 = 1. With gamma = lambda = 1 within a turn
@@ -45,7 +45,7 @@ def test_each_level_has_its_own_discount_and_lambda_reaches_both(settings, targe
     np.testing.assert_allclose(advantage_M, whiten(np.array(target_M) - value_M), atol=1e-5)
 
 
-def test_what_one_episode_says_does_not_reach_another():
+def test_episodes_do_not_affect_each_other():
     both = turn_table(reward=[0, 1, 5, 7], episode=[0, 0, 1, 1], group=[0, 0, 1, 1])
     tokens = token_table([0, 0, 1, 1, 2, 3], value=[0.1, 0.2, 0.3, 0.4, 0.0, 0.0])
     _, target_M = bilevel_gae(both, tokens, gamma_turn=0.5)

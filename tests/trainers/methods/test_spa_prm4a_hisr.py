@@ -108,7 +108,7 @@ def test_spas_random_variant_is_drawn_anew_and_alike_for_the_same_batch():
     assert len(set(first.tolist())) == 4 and 0 <= first.min() and first.max() < 1
 
 
-def test_prm4as_turns_are_problems_of_their_own():
+def test_prm4a_treats_every_turn_as_a_separate_problem():
     # A score is the chance of success from there on: the sum of two is of nothing.
     found = PRM4A(PRM4AConfig()).credit(TURNS, TOKENS)
     np.testing.assert_allclose(found.advantage_M, whiten(np.array([0.9, 0.8, 0.4, 0.2])), atol=1e-4)

@@ -52,7 +52,7 @@ def to_go(reward):
         ({"reward": "implicit", "outcome": 2.0}, [0.2, 2.0, -0.3, 0.1]),
     ],
 )
-def test_a_turn_is_worth_what_its_reward_models_say(changes, reward):
+def test_the_reward_of_a_turn_is_the_sum_of_its_reward_models(changes, reward):
     found = credit(**changes)
     np.testing.assert_allclose(found.parts["reward"], reward, atol=1e-6)
     np.testing.assert_allclose(found.advantage_M, to_go(reward), atol=1e-4)

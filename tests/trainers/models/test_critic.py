@@ -44,7 +44,7 @@ def last_token_value(rows):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_new_critic_says_zero(make_policy, episodes_of, kind):
+def test_an_untrained_critic_is_zero(make_policy, episodes_of, kind):
     rows = build_rows(episodes_of("window"))
     critic = Critic(make_policy(lora=LoRAConfig()), config(kind))
     np.testing.assert_array_equal(critic.values(rows), 0.0)

@@ -86,7 +86,7 @@ def known(batch):
     return np.array([bool(turn.expert) for t in batch.trajectories for turn in t.turns])
 
 
-def test_pairs_stand_before_one_prompt_and_leave_out_what_cannot_be_compared():
+def test_expert_pairs_share_a_prompt_and_leave_out_incomparable_turns():
     turns = (
         Turn("", "a", "a", 0.0, prompt_ids=(1,), reply_ids=(5,), expert="b", expert_ids=(6,)),
         Turn("", "b", "b", 0.0, prompt_ids=(2,), reply_ids=(6,), expert="b", expert_ids=(6,)),

@@ -108,7 +108,7 @@ def test_shared_beginnings_give_equal_scores_and_gradients(
         assert (mine - its).abs().max() <= 1e-5 * its.abs().max()
 
 
-def test_in_16_bits_a_product_chooses_each_rows_beginning():
+def test_in_16_bits_a_product_selects_each_rows_prefix():
     held = torch.randn(3, 2, 4, 8).bfloat16().requires_grad_()
     prefix_R = torch.tensor([2, 0, 0, 1, 2])
     chosen = _of_rows(held, prefix_R)
@@ -137,7 +137,7 @@ def test_blocks_that_are_run_again_are_run_in_one_pass(monkeypatch: pytest.Monke
         policy.reply_logprobs(batch)
 
 
-def test_only_layers_that_see_everything_go_on_from_a_beginning():
+def test_only_full_attention_layers_can_share_prefixes():
     policy = small()
     assert can_share(policy.base)
     policy.base.config.layer_types = ["full_attention", "sliding_attention"]

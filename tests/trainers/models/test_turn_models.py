@@ -196,7 +196,7 @@ def drawn(tokenizer, told, tasks=240, turns=2):
 
 # Which of four: log 4 = 1.386. Whether it was "up": 3/4 log 3 = 0.824.
 @pytest.mark.parametrize(("told", "turns", "most"), [("views", 2, 0.5), ("outcome", 1, 1.0)])
-def test_in_hindsight_moves_are_known_that_no_policy_could_tell(
+def test_the_hindsight_model_predicts_moves_that_no_policy_could(
     make_policy, tokenizer, told, turns, most
 ):
     config = HindsightConfig(

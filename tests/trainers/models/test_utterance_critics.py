@@ -67,7 +67,7 @@ def say(critics, *values):
         torch.nn.init.constant_(part[-1].bias, value)
 
 
-def test_a_new_critic_says_zero_and_the_lowest_twin_counts(make_policy):
+def test_untrained_critics_are_zero_and_the_lowest_twin_counts(make_policy):
     policy = make_policy()
     batch = Batch.of(played(policy, count=2))
     model = UtteranceCritics(policy, config())
@@ -125,7 +125,7 @@ def test_values_are_alike_in_both_context_modes(make_policy, episodes_of):
 
 
 @pytest.mark.parametrize(("kind", "tau"), [("copy", 0.1), ("shared", 0.1), ("copy", 1.0)])
-def test_slow_copies_go_a_part_of_the_way_and_the_policy_stays(make_policy, kind, tau):
+def test_target_networks_move_by_tau_and_the_policy_stays(make_policy, kind, tau):
     policy = make_policy(lora=LORA[kind])
     batch = Batch.of(played(policy))
     before_policy = policy.score(batch.rows)
@@ -166,7 +166,7 @@ def test_critics_beat_a_constant_on_held_out_episodes(make_policy):
 
 
 @pytest.mark.slow
-def test_v_is_of_what_the_present_policy_says_not_of_what_is_in_the_memory(make_policy):
+def test_v_is_the_mean_over_the_current_policys_replies_not_the_replayed_ones(make_policy):
     # The memory holds replies at temperature 5, about half of which pay; the policy is asked for
     # its favourite ones, nearly all of which do.
     policy = make_policy()
@@ -195,7 +195,7 @@ def test_it_learns_before_it_scores_or_after(make_policy):
     assert before.fits == 1 and metrics["replay"] == 120 and metrics["loss"] > 0
 
 
-def test_the_memory_keeps_the_newest_turns_and_comes_back_from_its_state():
+def test_the_replay_buffer_keeps_the_newest_turns_and_is_restored():
     memory = Replay(3, gamma=0.5)
     state = memory.state_dict()
     memory.add([episode(0, [([1], [2], 0.1), ([3], [4], 0.2)])], np.array([0.1, 0.2]))
