@@ -33,7 +33,7 @@ def act(observation, commands):
     number = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest(), "big")
     return known.get(key) or commands[number % len(commands)]
 '''
-"""``my_agent.py``: what it does depends on what it sees alone."""
+"""``my_agent.py``: its actions depend only on what it sees."""
 
 
 CONFIG = """

@@ -1,4 +1,4 @@
-"""A chat endpoint on this machine that answers what it is told to, badly where it is told to."""
+"""A chat endpoint on this machine that answers, or fails, as a test tells it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Answer = Callable[[dict[str, Any]], "Plan | str"]
 
 @dataclass
 class ChatServer:
-    """What it is to do, and what it was asked."""
+    """The planned answers, and the requests it got."""
 
     url: str = ""
     plans: list[Plan | str] = field(default_factory=list)
@@ -80,7 +80,7 @@ class ChatServer:
         plan = Plan(plan) if isinstance(plan, str) else plan
         if plan.delay:
             self._stopped.wait(plan.delay)
-        # Before it answers: who has the answer may ask again before this thread goes on.
+        # Before the answer, because its receiver can ask again before this thread continues.
         with self._lock:
             self._at_work -= 1
         self._send(handler, plan, body)

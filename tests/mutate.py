@@ -1,4 +1,4 @@
-"""Break each formula once, and see whether a test notices.
+"""Mutation tests: change each formula in many ways, and check that a test fails each time.
 
     python -m tests.mutate                                # trainers/credit and trainers/losses
     python -m tests.mutate trainers/credit/gae.py         # one file
@@ -52,7 +52,7 @@ TESTS = (
 )
 EQUIVALENT = ROOT / "tests" / "equivalent_mutants.toml"
 SLOWER = 20
-"""A mutant whose tests take so many times their usual CPU time, and 3 s, has a loop without end."""
+"""A mutant whose tests take this many times their usual CPU time, plus 3 s, loops for ever."""
 
 # -- mutants --------------------------------------------------------------------------------------
 

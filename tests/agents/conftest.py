@@ -74,7 +74,7 @@ def chat_tokenizer() -> Any:
 
 @pytest.fixture(scope="session")
 def model() -> Any:
-    """Shared: tests that change weights make their own."""
+    """Shared; tests that change weights make a model of their own."""
     return make_model()
 
 

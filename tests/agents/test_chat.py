@@ -89,7 +89,7 @@ def test_a_missing_key_is_reported_at_once(endpoint, monkeypatch):
 def test_the_key_is_in_no_error_log_repr_pickle_or_file(endpoint, monkeypatch, caplog, tmp_path):
     monkeypatch.setenv("MY_KEY", KEY + "\n")
     caplog.set_level(logging.DEBUG)
-    # A server that repeats the whole request in its error, once where the quotation ends.
+    # The server repeats the key in its error, once across the end of the quotation.
     shown = json.dumps({"error": {"message": f"bad key {KEY}"}}).encode()
     cut = ("x" * 285 + KEY).encode()
     endpoint.plans = [Plan(status=401, body=shown), Plan(status=400, body=cut), Plan("yes")]
@@ -182,7 +182,7 @@ def test_prices_of_public_endpoints_come_from_litellms_table(tmp_path, monkeypat
     own = "https://llm.together.co.uk/v1"  # somebody's own host, not the provider's
     for url in ("http://127.0.0.1:8000/v1", "http://localhost/v1", "https://api.groq.com/v1", own):
         assert listed_prices("toy", url) is None
-    # What is set goes first.
+    # Prices that are set take precedence.
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     assert ChatClient(ChatSettings("toy", prices=(1.0, 1.0))).prices == (1.0, 1.0)
     assert ChatClient(ChatSettings("toy")).prices == pytest.approx((2.0, 8.0))
@@ -192,7 +192,7 @@ def test_a_reported_cost_is_used_and_missing_counts_are_zero(endpoint):
     endpoint.plans = [Plan(usage={"prompt_tokens": 1, "cost": 0.25}), Plan(usage=None)]
     first, second = (ask_one(client(endpoint)) for _ in range(2))
     assert (first.cost, first.tokens, second.cost, second.tokens) == (0.25, 1, 0.0, 0)
-    # One that is cut is not finished, and silence is an empty answer.
+    # A cut answer is not finished, and a null content is an empty answer.
     endpoint.plans = [Plan("and then", finish_reason="length"), Plan(None)]
     cut, silent = (ask_one(client(endpoint)) for _ in range(2))
     assert (cut.text, cut.finished, silent.text, silent.status) == ("and then", False, "", "ok")
@@ -284,7 +284,7 @@ def test_a_429_halves_concurrency_and_a_round_of_answers_adds_one(endpoint):
     endpoint.answer = lambda body: Plan(delay=0.02)
     asked = client(endpoint, concurrency=8)
     ask_one(asked)
-    # One answer was there; three more make it five, and five more six, when nobody waits.
+    # After the 429 the limit is 4, and one answer has counted; three more raise it to 5, five to 6.
     assert {answer.status for answer in ask(asked, *map(str, range(8)))} == {"ok"}
     assert endpoint.most_at_once <= 5
     for _ in range(4):
@@ -294,7 +294,7 @@ def test_a_429_halves_concurrency_and_a_round_of_answers_adds_one(endpoint):
 
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_concurrent_requests_reach_and_keep_the_limit(endpoint, concurrency):
-    # Long enough for the others to come, on a busy machine as well.
+    # Long enough for the other requests to arrive, even on a busy machine.
     endpoint.answer = lambda body: Plan(delay=1.0 if concurrency > 1 else 0.02)
     ask(client(endpoint, concurrency=concurrency), *map(str, range(6)))
     assert endpoint.most_at_once == concurrency and len(endpoint.requests) == 6
@@ -319,7 +319,7 @@ def test_at_temperature_0_no_prompt_is_sent_twice(endpoint):
     assert [a.text for a in again] == [said[2].text, said[0].text]
     assert all(a.cached and a.tokens == 0 for a in again) and len(endpoint.requests) == 2
     assert (other.usage.cached, other.usage.requests) == (2, 0)
-    # Other parameters are other questions.
+    # Other parameters make another request.
     for changed in ({"max_tokens": 9}, {"seed": 1}, {"extra": {"k": 1}}):
         assert not ask_one(client(endpoint, temperature=0, **changed), "a").cached
 

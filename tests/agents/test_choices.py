@@ -1,4 +1,4 @@
-"""Replies of a list: what is sampled is the model's distribution among them, exactly."""
+"""Replies from a list: sampling follows exactly the model's distribution over the list."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROOMS = ["#P_XO#\n", "#_PXO#\n", "#P#", "##__XOSP√##\n#"]
 
 
 def ask(count, *, lists=LISTS):
-    """Return prompts of which equal ones come with every list, none among them."""
+    """Return prompts, some of them equal, each with every list of choices or none."""
     return [
         Prompt(text=ROOMS[(i + i // 4) % 4], copy=i, choices=lists[i % len(lists)])
         for i in range(count)
@@ -45,7 +45,7 @@ def make(model, word_tokenizer):
 
 
 def brute_force(model, prompt_ids, options, temperature, actions="listed"):
-    """Log-probability of each token of each option, one plain forward pass for each."""
+    """Log-probability of each token of each option, by one plain forward pass per option."""
     with torch.no_grad():
         found = scored(model, prompt_ids, options, temperature, actions)
     return [[logp.item() for logp in logps] for logps in found]

@@ -1,4 +1,4 @@
-"""A context that is full: the oldest turns leave, the task stays, and no episode ends the run."""
+"""A full context: the oldest turns are dropped, the task stays, and no episode ends the run."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ def test_oldest_turns_are_dropped_from_a_growing_conversation(chat_tokenizer, mo
         for before, turn in zip(turns, turns[1:], strict=False):
             assert len(turn.prompt_ids) + NEW <= positions
             assert turn.prompt_ids[: len(first)] == first
-            # What stays is what was there, without a stretch behind the first prompt.
+            # The rest is unchanged, only a stretch after the first prompt is missing.
             said = before.prompt_ids + before.reply_ids
             if turn.forgotten == before.forgotten:
                 assert turn.prompt_ids[: len(said)] == said
             else:
                 gap = len(said) - _shared_end(turn.prompt_ids, said, len(first))
                 assert said[gap:] == turn.prompt_ids[len(first) :][: len(said) - gap]
-    # Rows hold what each reply was read from, so such an episode can be trained on.
+    # Rows hold the exact context of each reply, so such an episode can be trained on.
     rows = build_rows(found)
     assert rows.split_episodes == len(found)
     assert rows.length_R.max() <= positions
 
 
 def _shared_end(prompt: tuple[int, ...], said: tuple[int, ...], first: int) -> int:
-    """Length of the longest end of what was said that stands behind the first prompt."""
+    """Length of the longest suffix of the conversation that follows the first prompt."""
     return max(n for n in range(len(said)) if prompt[first : first + n] == said[len(said) - n :])
 
 
 def test_dropping_the_oldest_turns_tokens_by_hand():
-    # Prompt of 2, reply of 1, then what was seen: 2 tokens a turn.
+    # A prompt of 2 tokens, a reply of 1, then observations of 2 tokens a turn.
     talk = Conversation(3, prefix_ids=(1, 2, 3, 4, 5, 6, 7, 8, 9), prompt_ends=(2, 5, 8))
     once = talk.without_oldest()
     assert once is not None and once.prefix_ids == (1, 2, 6, 7, 8, 9)

@@ -22,7 +22,7 @@ from creditrl.types import Reply
 
 
 class Talker:
-    """Says the same always, and notes how many were asked at once."""
+    """Always gives the same reply, and records the size of every batch."""
 
     def __init__(self, name: str = "talker", text: str = "say: Yes.") -> None:
         self.name = name

@@ -38,7 +38,7 @@ def test_every_episode_is_kept_whole_under_its_number(tmp_path: Path) -> None:
         assert [turn.action for turn in episode.turns] == ["up"] * 4
         assert episode.episode_return == pytest.approx(result.episodes[number].episode_return)
         assert all(turn.state and turn.observation for turn in episode.turns)
-    # All are played, so that they are packed for quick reading.
+    # Once all are played, they are sealed for quick reading.
     assert [p.name for p in (tmp_path / "r.trajectories").iterdir()] == ["turns-0000.parquet"]
 
 

@@ -8,7 +8,7 @@ from creditrl.agents.kv_cache import cache_of
 
 
 class NewOutput(dict[str, Any]):
-    """A new release's output of a pass without a cache: it does not contain what is None."""
+    """The output of a new release for a pass without a cache: fields that are None are absent."""
 
     cache = None
 

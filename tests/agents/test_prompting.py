@@ -1,4 +1,4 @@
-"""Language models are told all they must know, a run's own policy what it was trained with."""
+"""Language models get complete instructions, a run's policy the prompts of its training."""
 
 from __future__ import annotations
 

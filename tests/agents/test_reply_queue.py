@@ -1,4 +1,4 @@
-"""Copies that do not wait for each other: equal episodes, no idle copy, nothing lost."""
+"""The free schedule, in which copies do not wait: equal episodes, no idle copy, nothing lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVERYTHING = Recording(hash_states="state", segments=True, expert_actions=True)
 
 
 class Threaded:
-    """Draws a reply from episode, turn and prompt; each takes its own time, in its own thread."""
+    """Draws a reply from episode, turn and prompt, each with its own delay in its own thread."""
 
     name = "threaded"
 
@@ -227,7 +227,7 @@ def test_no_request_exceeds_a_budget_of_turns():
 def test_a_budget_of_tokens_limits_concurrent_requests():
     agent = Threaded(delay=0.02)
     spend(agent, [0] * 30, tokens=60)
-    # Each costs one token, so the sum of those under way is known after the first.
+    # Each costs one token, so after the first reply the cost of pending ones is known.
     assert len(agent.asked) == 60 and agent.most > 1
 
 

@@ -1,4 +1,4 @@
-"""Episodes that fail, budgets that end, evaluations that go on."""
+"""Failed episodes, spent budgets and resumed evaluations."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_budget_of_tokens_or_dollars_is_exceeded_by_at_most_one_request(limit,
 
 
 def test_a_budget_accounts_for_growing_prompts(endpoint):
-    # Prompts grow from turn to turn; 16 are under way at once, and the budget ends within a round.
+    # Prompts grow from turn to turn; 16 requests are pending, and the budget ends within a round.
     def answer(body):
         read = sum(len(message["content"]) for message in body["messages"])
         usage = {"prompt_tokens": read, "completion_tokens": 0, "cost": read / 1e5}

@@ -75,7 +75,7 @@ def test_one_agent_on_both_sides_is_called_once_per_turn() -> None:
     for one, other in pairs:
         assert len(one.turns) == len(other.turns) == 10
         assert one.truncated and other.truncated and not one.terminated
-    # What is new alone is told in a conversation that grows.
+    # A growing conversation gets only the new messages.
     assert agent.prompts[16].text == (
         'Turn #0: Ann Lee said: "me 1"\nTurn #1: Bo Diaz said: "me 2"\nYou are at turn #2.'
     )

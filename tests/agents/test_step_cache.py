@@ -1,4 +1,4 @@
-"""What rows see is independent of how a cache keeps it."""
+"""What rows attend to does not depend on how the cache stores it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding by :class:`StepDecoder` says what transformers' own forward pass says."""
+""":class:`StepDecoder` gives the replies of transformers' own forward pass."""
 
 from __future__ import annotations
 

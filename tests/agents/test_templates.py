@@ -53,7 +53,7 @@ class Family:
     knows_tools: bool = True
 
     def __post_init__(self) -> None:
-        # Jinja leaves out the end of a line behind a block.
+        # Jinja drops the line end after a block.
         object.__setattr__(self, "template", self.template.replace("%}\n", "%}{{ '\\n' }}"))
 
 
@@ -151,7 +151,7 @@ LLAMA32 = Family(
     bos="<|begin_of_text|>",
 )
 _GEMMA_MORE = "\n<start_of_turn>user\n%s<end_of_turn>\n<start_of_turn>model\n"
-# Roles other than these two, and out of turn, are an error.
+# Other roles, or roles that do not alternate, are an error.
 GEMMA = Family(
     "{{ bos_token }}{% for m in messages %}"
     "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception("
@@ -423,7 +423,7 @@ def test_a_template_that_shows_no_calls_leaves_them_to_the_form():
 
 
 def trained_text(rows: Any, tokenizer: Any) -> list[str]:
-    """Return what each turn's tokens of the loss are, read where the rows predict them."""
+    """Return each turn's tokens in the loss, read where the rows predict them."""
     told: dict[int, list[int]] = {}
     for row, position, token, turn in zip(
         rows.row_M, rows.position_M, rows.token_M, rows.turn_M, strict=True
@@ -470,5 +470,5 @@ def check_the_loss(family: Family, model_maker: Any, shift: int, form: str, said
     rows = dataclasses.replace(rows, position_M=np.maximum(rows.position_M + shift, 0))
     replies = [turn.reply + family.end for t in played for turn in t.turns]
     found = trained_text(rows, tokenizer)
-    # An off-by-one, planted here, is what this test would see of one in the code.
+    # Plant an off-by-one error, to show that this test would notice one in the code.
     assert (found == replies) is (shift == 0)

@@ -1,4 +1,4 @@
-"""Conversations that grow are read on from where the last turn left them."""
+"""Growing conversations continue from the cache of their last turn."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def make(model, word_tokenizer):
 
 
 def play(agent, turns=4, copies=6, leave=()):
-    """Let copies talk for some turns, each with news of its own; returns all replies by turn."""
+    """Let copies play some turns, each with its own new text; return all replies by turn."""
     prefix = {c: () for c in range(copies)}
     told = []
     for turn in range(turns):

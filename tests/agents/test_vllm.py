@@ -1,4 +1,4 @@
-"""vLLM as an agent: the same distribution, the same manners, its own seeds."""
+"""vLLM as an agent: the distribution and behaviour of transformers' agent, with its own seeds."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_replies_fit_into_the_context_and_end_at_a_stop_token(policy):
 
 
 class Client:
-    """Stands for the HTTP client of a server; answers by path."""
+    """A fake HTTP client of a server; answers by path."""
 
     def __init__(self, **answers):
         self.answers = answers

@@ -1,4 +1,4 @@
-"""Agents in Python that leave, and errors whose own text fails."""
+"""Python agents that exit, and errors whose own text cannot be made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs as agents that hang, hide behind a shell, fork away, or do not go when they are told."""
+"""Programs as agents that hang, hide behind a shell, fork away, or ignore signals."""
 
 from __future__ import annotations
 

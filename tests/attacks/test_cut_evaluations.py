@@ -1,4 +1,4 @@
-"""Evaluations that were cut before they had begun, and journals of what can hardly be written."""
+"""Evaluations that were killed before they began, and journals of odd values."""
 
 from __future__ import annotations
 

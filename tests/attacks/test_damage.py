@@ -41,7 +41,7 @@ def test_300_flipped_bits_of_a_checkpoint_are_all_found(tmp_path):
     rng = random.Random(0)
     for number in range(300):
         name = "checkpoint.json" if number % 4 == 0 else "state.pt"
-        # White space between the values of the manifest says nothing.
+        # White space between the values of the manifest has no meaning.
         while (damaged := flipped(files[name], rng)).split() == files[name].split():
             pass
         (path / name).write_bytes(damaged)
@@ -105,7 +105,7 @@ def test_600_flipped_bits_of_a_snapshot_are_all_found(name):
             found = pickle.loads(flipped(whole, rng))
         except Exception:
             continue
-        # Pickle's own frame may bear a change that changes nothing; what is in it may not.
+        # Some bits of pickle's own frame have no effect; every bit of the content is checked.
         if isinstance(found, Snapshot):
             assert pickle.dumps(found) == whole
         else:

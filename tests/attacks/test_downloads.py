@@ -1,4 +1,4 @@
-"""Servers that do not say how much they send, send no end of it, or say what no number can be."""
+"""Servers that announce no size or an impossible one, or that send without end."""
 
 from __future__ import annotations
 

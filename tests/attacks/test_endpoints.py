@@ -1,4 +1,4 @@
-"""Endpoints that answer with too much, too deep, too large, or with what no answer can be."""
+"""Endpoints whose answers are too long, too deep, have impossible numbers, or make no sense."""
 
 from __future__ import annotations
 

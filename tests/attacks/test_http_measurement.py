@@ -1,4 +1,4 @@
-"""Clients of a measurement that leave with a task, hold it, or tell what no count can be."""
+"""Clients of a measurement that leave with a task, hold it, or report impossible counts."""
 
 from __future__ import annotations
 

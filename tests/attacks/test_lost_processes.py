@@ -1,4 +1,4 @@
-"""Processes that stop, or whose parents are killed: nobody waits for ever, and nobody is left."""
+"""Processes that are stopped, or whose parents are killed: no endless wait, no process left."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make(**options):
 @LINUX
 @pytest.mark.parametrize("length", [2, 2_000_000])
 def test_a_stopped_worker_costs_only_its_own_copies(length):
-    """An action of 2 MB is more than a pipe holds, so that the question waits already."""
+    """An action of 2 MB exceeds a pipe's buffer, so that already the write blocks."""
     venv = make()
     venv.reset(seed=0)
     stopped = venv.copies.pids[1]

@@ -1,4 +1,4 @@
-"""Names, answers and servers that speak to the terminal of who measures them."""
+"""Names, answers and servers that try to send commands to the user's terminal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_name_is_shown_as_it_is(tmp_path, capsys, name):
 
 @pytest.fixture
 def rude():
-    """A server whose words for its refusal are a terminal's commands."""
+    """A server whose refusals contain terminal commands."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:

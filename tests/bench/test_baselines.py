@@ -1,4 +1,4 @@
-"""The baseline table says what is measured, and docs/results/baselines.md shows it."""
+"""The baseline table has the measured values, and docs/results/baselines.md shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``creditrl bench recipes``: the table of dry runs, and what it has done already."""
+"""``creditrl bench recipes``: the table of dry runs, and finished recipes are kept."""
 
 from __future__ import annotations
 

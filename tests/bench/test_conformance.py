@@ -1,4 +1,4 @@
-"""Two sides that play one script: what is compared, what a long run keeps, how it ends."""
+"""Two sides that play one script: what is compared, the log of a long run, its exit code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TwoSidedConfig(ToyConfig):
 
 
 class Upstream(ToyEngine):
-    """Says something else in the second cell of corridors of length 5, and falls in those of 6."""
+    """Differs in the second cell of corridors of length 5, and raises in those of length 6."""
 
     def view(self, index_K: Any) -> View:
         view = super().view(index_K)

@@ -44,9 +44,8 @@ from creditrl.view.run import ViewedRun
 
 # -- a world whose values are known ----------------------------------------------------------------
 #
-# Three turns, each "yes" or "no"; success: at least two are "yes". A policy that draws at random
-# has V = 1/2 at first, 3/4 after a yes, 1/4 after a no, 1/2 after one of each, and 1 or 0 after two
-# alike.
+# Three turns, each "yes" or "no"; success: at least two are "yes". A random policy has V = 1/2 at
+# first, 3/4 after a yes, 1/4 after a no, 1/2 after one of each, and 1 or 0 after two equal ones.
 
 VALUE = {"": 1 / 2, "y": 3 / 4, "n": 1 / 4, "yn": 1 / 2, "ny": 1 / 2, "yy": 1.0, "nn": 0.0}
 
@@ -63,7 +62,7 @@ class Vote(Mdp):
         return (Outcome(1.0, won if len(votes) == 3 else (votes,)),)
 
     def text(self, state: State) -> str:
-        # Nothing of the state is to be seen: who goes on must have been put there.
+        # The observation hides the state: a continuation must have been restored to it.
         return "Yes or no?"
 
 
@@ -114,7 +113,7 @@ def test_the_estimate_agrees_with_values_worked_by_hand_within_its_error():
 
 
 def test_continuations_start_where_the_snapshot_was_taken():
-    # After two equal votes all is decided. From the first state a random policy wins half.
+    # After two equal votes the outcome is decided. From the first state a random policy wins half.
     trajectories, places = played("yyn", "nny")
     starts = starts_of([(0, 1), (1, 1)], trajectories, places)
     found = [(start.turn, start.after) for start in starts]
@@ -305,7 +304,7 @@ def test_the_truth_agrees_with_itself_and_a_constant_does_not():
     assert itself.rank["all"].value == pytest.approx(1.0)
     assert itself.sign.value == 1.0
     assert math.isnan(constant.rank["all"].value) and not math.isnan(constant.sign.value)
-    # What is one number within successes has no order there.
+    # A constant within successes has no order there.
     assert outcome.rank["all"].value > 0.2
     assert math.isnan(outcome.rank["successes"].value)
     assert itself.exact["all"].value > 0.6
@@ -401,8 +400,7 @@ def test_bench_credit_measures_goes_on_and_refuses_another_one(tmp_path, capsys)
     constant = first["scores"][2]["measures"]
     assert constant["order"]["value"] == 0.5 and constant["cosine"]["value"] is None
     assert constant["leakage"]["value"] == pytest.approx(first["idle"] / 12)
-    # Cut in the middle of a block, a method of other numbers, one that was cut: all of it is done
-    # again, to the same end.
+    # A cut block, a method with other numbers and a cut credit are redone, with the same result.
     folder = out / "VisualSokoban"
     truth, scored = ((folder / name).read_text() for name in ("truth.jsonl", "credits.jsonl"))
     (folder / "truth.jsonl").write_text(truth[:-40])

@@ -118,7 +118,7 @@ def test_an_action_is_played_in_an_episode_that_began_as_its_own():
         assert one.turns[:turn] == origin.turns[:turn]
         assert one.turns[turn].action == choice.action
         assert one.turns[turn].reply_ids == choice.reply.token_ids
-        # All that a method may read was recorded, and it was played to the end.
+        # Everything that a method may read was recorded, and the episode was played to its end.
         assert all(t.state and t.prompt_ids for t in one.turns) and one.terminated
         assert (one.group, one.member) == (origin.group, origin.member)
 

@@ -1,4 +1,4 @@
-"""Order, direction, noise and leakage of credit: cases worked by hand, and what must not matter."""
+"""Order, direction, noise and leakage of credit: cases worked by hand, and invariances."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHANCE = np.array([0.5, 0.25, 0.25, 0.8, 0.2])
 
 
 def test_order_by_hand():
-    # True order a > b > c, of which b and c are not known apart; credit says b > a = c.
+    # True order a > b > c, but b and c are not clearly different; by credit, b > a = c.
     better = np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], dtype=bool)
     # a against b is wrong, a against c equal: (0 + 1/2) / 2. 0 right and 1 wrong; 2 pairs differ by
     # the truth, 2 by credit: -1 / sqrt(2 * 2).
@@ -42,7 +42,7 @@ def test_centred_credit_by_hand():
 
 
 def test_the_gradient_is_the_expectation_of_credit_times_score():
-    # For a table of logits the score of (s, a) is 1 there, less pi(b | s) at each b.
+    # For a table of logits the score function of (s, a) is 1 there, minus pi(b | s) at each b.
     score = np.eye(5) - (STATE[:, None] == STATE[None, :]) * CHANCE
     credit = np.array([1.0, 0, 2, 3, 8])
     expected = (CHANCE * credit) @ score

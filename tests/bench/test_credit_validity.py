@@ -1,4 +1,4 @@
-"""Scores of turns beside measured values: what must come out, and what must not matter."""
+"""Scores of turns against measured values: expected measures, and invariances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computed advantages of tiny tasks, and what is measured beside them."""
+"""Exact advantages of tiny tasks, and the measures of credit against them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_recovery_by_hand():
 
 @pytest.mark.parametrize("mdp", MDPS, ids=lambda mdp: mdp.name)
 def test_values_and_visits_agree(mdp):
-    """Success is what arrives at the goal; advantages of a state average to 0."""
+    """The value is the probability of reaching the goal; a state's advantages average to 0."""
     policy = random_policy(mdp)
     exact = solve(mdp, policy.__getitem__)
     arrived = 0.0
@@ -144,7 +144,7 @@ def test_published_rows_are_reproduced():
 
 @pytest.mark.slow
 def test_exact_parts_give_less_noise_than_the_outcome(played):
-    """Each turn's own step leaves out what came later by chance; at lambda near 1 it comes back."""
+    """A turn's own step is free of later chance, which a lambda near 1 brings back."""
     _, episodes, exact, table = played
     episodes = [with_tokens(t, table.chance_P[pairs]) for t, pairs in parted(episodes, table)]
     grpo = agreement(method_credit("grpo", episodes), table)
@@ -174,11 +174,11 @@ def with_tokens(episode, chances):
     return replace(episode, turns=tuple(turns))
 
 
-# -- methods that pointed elsewhere --------------------------------------------------------------
+# -- methods that once had a wrong direction ------------------------------------------------------
 
 
 def cosine(method, episodes, table, **columns):
-    """Return how a method's credit agrees with the truth, learned columns given."""
+    """Return the cosine of a method's credit with the truth, given the learned columns."""
     turns = turn_table(episodes).with_scores(
         **{name: np.asarray(column) for name, column in columns.items()}
     )

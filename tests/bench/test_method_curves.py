@@ -77,7 +77,7 @@ def test_a_method_that_never_reaches_the_target_is_censored_at_its_budget():
 
 
 def test_a_method_that_stopped_early_may_be_faster_or_slower():
-    # It had a quarter of the baseline's cost: that it was not there by then says nothing about 1.
+    # Its budget was a quarter of the baseline's cost, so that the ratio can be below or above 1.
     short = line(0.2, 0.4)
     early = Curves(short.turns_GS / 2, short.cpu_seconds_GS / 2, short.y_GSK)
     ratio = ratio_to_reach(early, line(0.2, 0.4, 0.6), "turns", draws=50)

@@ -1,4 +1,4 @@
-"""The page of what small recipes reach, and the cost of listed actions."""
+"""The page of the small recipes' results, and the cost of listed actions."""
 
 from __future__ import annotations
 

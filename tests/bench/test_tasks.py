@@ -1,4 +1,4 @@
-"""The proof that tasks can be done, and that it can fail."""
+"""The proof that tasks can be solved, and its failures."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Shop(WebShopEnv):
 
 
 def test_an_episode_that_ends_without_success_proves_nothing():
-    # The expert buys the best there is; that ends the episode, and pays less than 1.
+    # The expert buys the best product; that ends the episode with less than 1.
     proof = prove_tasks(Shop, {"num_products": 100}, "train")
     assert proof.unsolved == ["hopeless"] and not proof.trivial
     assert proof.types() == {"synthetic": 1}

@@ -1,4 +1,4 @@
-"""``creditrl doctor``: what it finds, what it advises, and that it asks nobody."""
+"""``creditrl doctor``: what it finds, what it advises, and that it contacts nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents that are not ours come in by four doors, and by each of them get the same results."""
+"""Custom agents can be run in four ways, with the same results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The package as others get it: the list of folders, the wheel, what an import costs, the links."""
+"""The package as users get it: the list of folders, the wheel, cost of an import, the links."""
 
 from __future__ import annotations
 

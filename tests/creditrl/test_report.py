@@ -1,4 +1,4 @@
-"""``creditrl report``: what it reads, what it says of what is not there, and whole runs."""
+"""``creditrl report``: what it reads, how it reports missing data, and whole runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of a report, each by hand."""
+"""The numbers of a report, by hand."""
 
 from __future__ import annotations
 

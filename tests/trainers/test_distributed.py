@@ -30,10 +30,10 @@ from creditrl.trainers.parallel.ray_config import RayConfig
 
 SCRIPT = Path(__file__).with_name("train_on_ranks.py")
 METHODS = ("gigpo", "istar", "hisr", "archer", "stepagent", "istar+lora", "archer+lora")
-"""A group method; implicit rewards; an estimator that is fitted beforehand, a model in hindsight, a
-frozen reference and a critic; critics with slow copies that ask the policy for replies; implicit
-rewards of turns, a discriminator and a critic; adapters beside a reward model's, and beside
-critics'."""
+"""A group method; implicit rewards; an estimator that is fitted beforehand, a hindsight model, a
+frozen reference and a critic; critics with target networks that sample replies of the policy;
+implicit rewards of turns, a discriminator and a critic; adapters beside a reward model's, and
+beside critics'."""
 
 
 def script() -> ModuleType:
@@ -115,7 +115,7 @@ def test_two_processes_give_the_update_of_one_and_go_on_from_each_other(ranks, w
         names |= {n for n in ours if n.partition("/")[0] in one["state"]["models"]}
         for name in names:
             assert theirs[name] == pytest.approx(ours[name], rel=1e-4, abs=1e-6), name
-    # The third update of one process, whose first two were done by two, and the other way around.
+    # The third update by one process after two updates by two processes, and vice versa.
     assert_equal_states(one_after_two, two_after_one)
     # The policy and learned models moved in all of these.
     assert largest_step(one["state"]["policy"], one_after_two["state"]["policy"]) > 1e-4

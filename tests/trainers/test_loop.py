@@ -1,4 +1,4 @@
-"""The loop: methods train end to end, runs resume to the same next update, equal rows once."""
+"""The training loop: every method trains, and resumes to the same next update."""
 
 from __future__ import annotations
 
@@ -185,12 +185,12 @@ def test_old_logprobs_agree_with_the_samplers_and_a_stale_sampler_is_noticed(tem
     assert "sampler_gap_alarm" not in metrics
     # The first minibatch stands where the samples were drawn: every ratio of it is 1.
     assert metrics["ratio_max"] < 2.0
-    # A sampler that nobody told of new weights: other weights decode than train.
+    # A sampler that was not told of new weights decodes with other weights than train.
     trainer.collector.agent = make_agent(loud_policy(seed=5), 3)
     assert trainer.update()[0]["sampler_gap_alarm"] == 1.0
 
 
-# One of each collector: what records a turn has to keep the list that its reply was chosen from.
+# One method per collector: each must keep the list from which a reply was chosen.
 @pytest.mark.parametrize(
     "name", ["grpo", "dapo", "istar", "branch", "vine", "three_spo", "tree_grpo"]
 )

@@ -77,7 +77,7 @@ def test_a_case_worked_by_hand():
         "optimizer": 8000,
         "reference": 4000,
     }
-    # What passes through a block, 10 * 288, comes when the logits, 10 * 10 * 12, are gone.
+    # A block's temporary memory, 10 * 288, comes after the logits, 10 * 10 * 12, are freed.
     assert plan.phases == {
         "collect": 3 * 64 + 2 * passing,
         "update": 10 * (2 * 544 + 96) + 10 * passing,

@@ -286,7 +286,7 @@ def test_replies_that_were_cut_are_left_out_of_the_loss(policy):
     rows, turns = build_rows(found), turn_table(found)
     begin, moved = copy.deepcopy(policy.model.state_dict()), {}
     for masks in (False, True):
-        # What the three turns that were cut were worth must not matter.
+        # The advantages of the three cut turns must not matter.
         for advantage in (1.0, -5.0):
             policy.model.load_state_dict(begin)
             step = optimizer(policy, PolicyLossConfig(), mask_truncated=masks)

@@ -1,4 +1,4 @@
-"""The finished trajectory with a lost turn, as HISR's hindsight model reads it."""
+"""The prompt of HISR's hindsight model: a finished trajectory with one missing turn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_lost_reply_is_a_blank_and_all_else_is_shown():
     ]
     role, question = found[-1]
     assert role == "user" and question.startswith("d\n\n") and "is 1.0." in question
-    # Sides take turns, as chat templates want it.
+    # Roles alternate, as chat templates require.
     assert [role for role, _ in found] == ["user", "assistant"] * 4 + ["user"]
     assert not any("stay" in content for _, content in found)
 

@@ -1,4 +1,4 @@
-"""Applications behind the door: web sockets, starts and ends of their own."""
+"""Applications behind the door: web sockets, startup and shutdown."""
 
 from __future__ import annotations
 

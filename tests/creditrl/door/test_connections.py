@@ -1,4 +1,4 @@
-"""Connections of both kinds of servers: how long one waits, how many there are, when they end."""
+"""Connections of both kinds of servers: time limits, maximum number, and their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask: names in addresses, pages of other sites, tokens."""
+"""Which requests are admitted: host names, pages of other sites, tokens."""
 
 from __future__ import annotations
 

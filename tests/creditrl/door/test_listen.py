@@ -1,4 +1,4 @@
-"""Sockets that listen, and who of many connections stays."""
+"""Listening sockets, and which of too many connections stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations of others become a run: what is read, what is refused, what a replay says."""
+"""Import of others' conversations as a run: what is read, refused and replayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes collected ahead: as a stale policy would in turns, resumable, and ended cleanly."""
+"""Episodes collected ahead: equal to those of a stale policy, resumable, and ended cleanly."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def weights(policy: Policy) -> dict[str, torch.Tensor]:
 
 
 class InTurns(Collector):
-    """What collecting ahead amounts to, without a thread: before each update, a policy that is kept
-    one update behind plays its episodes."""
+    """Collecting ahead without a thread: a policy that is kept one update behind plays the episodes
+    of each update."""
 
     def __init__(self, collector: Collector, policy: Policy, twin: Any, agent: Any) -> None:
         self.collector, self.policy, self.twin, self.agent = collector, policy, twin, agent
@@ -68,7 +68,7 @@ class InTurns(Collector):
 
 
 def make_trainer(name: str, policy: Policy, how: str = "ahead") -> Trainer:
-    """Return a trainer that collects "ahead", or as it should be by "turns"."""
+    """Return a trainer that collects "ahead", or its reference that alternates by "turns"."""
     method, twin, watch = make_method(name), twin_of(policy.model), Stopwatch()
     agent = TransformersAgent(twin, policy.tokenizer, max_new_tokens=1)
     watched = WatchedAgent(agent, Stopwatch())
@@ -83,7 +83,7 @@ def make_trainer(name: str, policy: Policy, how: str = "ahead") -> Trainer:
 
 
 def plain(metrics: dict[str, float]) -> dict[str, float]:
-    """Return the numbers that no clock has to do with."""
+    """Return the metrics that do not depend on time."""
     return {
         name: value
         for name, value in metrics.items()
@@ -106,7 +106,7 @@ def test_collecting_ahead_is_a_stale_policy_that_plays_in_turns_and_resumes(name
             assert plain(found) == pytest.approx(plain(expected), rel=1e-6, nan_ok=True)
             assert episodes == same
             assert found["staleness"] == found["staleness_max"] == min(update, 1)
-    # Nothing of this is so because nothing moves.
+    # The comparison is not trivial: the weights do move.
     assert found["sampler_gap"] > 1e-4 and found["sampler_weight"] != 1.0
     ahead.collector.close(), resumed.collector.close()
     for key, value in weights(policies[1]).items():
@@ -190,7 +190,7 @@ def ahead_of(inner: Collector, **options: Any) -> AheadCollector:
 
 def test_the_next_update_is_collected_while_this_one_is_learned_from():
     learning, done = threading.Event(), []
-    # Update 1 ends only after its caller has got update 0: in turns this would wait in vain.
+    # Update 1 ends only after its caller has got update 0: without a thread this would deadlock.
     inner = Scripted(
         lambda update: (
             update != 1 or learning.wait(SECONDS) or pytest.fail("in turns"),
@@ -303,7 +303,7 @@ def test_episodes_in_flight_continue_with_new_weights_or_drain(in_flight, versio
 
 
 def test_weights_change_only_between_replies():
-    """Free copies: what is under way comes in first, and what is asked meanwhile waits."""
+    """The free schedule: pending replies arrive first, and new requests wait meanwhile."""
     events: list[str] = []
     answers: queue.SimpleQueue[list[tuple[Prompt, Reply]]] = queue.SimpleQueue()
     one, two = (Prompt("", copy=copy) for copy in (0, 1))

@@ -1,4 +1,4 @@
-"""Play from restored states: what is played on from where, what it costs, and what is dropped."""
+"""Play from restored states: where continuations start, what they cost, and what is dropped."""
 
 from __future__ import annotations
 

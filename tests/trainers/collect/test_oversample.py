@@ -1,4 +1,4 @@
-"""Groups that go on in the next update: none is dropped, short ones come first."""
+"""Groups that continue in the next update: none is dropped, short ones come first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree of 3SPO: several rollouts at a state, on with the best, back to the rest."""
+"""3SPO's tree search: several rollouts from a state, follow the best, backtrack to the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credit in trees of episodes: values of ways, baselines of other ways, weights; by hand."""
+"""Credit in trees of episodes: values of turns, baselines of their alternatives, weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from creditrl.errors import CreditInputError
 from creditrl.trainers.credit import Forest, GroupConfig, group_advantage_of_turns, turn_table
 from creditrl.trainers.credit.branches import tree_advantage
 
-# a, three turns, succeeds; c leaves it before its second turn and fails; b, two turns, fails.
+# a has three turns and succeeds; c branches off before a's second turn and fails; b has two turns
+# and fails.
 TREE = {
     "reward": [0, 0, 1, 0, 0, 0, 0, 0],
     "episode": ["a", "a", "a", "b", "b", "c", "c", "c"],
@@ -19,24 +20,25 @@ TREE = {
 
 
 def test_a_branch_by_hand():
-    # T: a's turns 1/2 (of 1 and 0), 1, 1; c's 1/2, 0, 0; b's 0, 0. Baselines of the first turns: 0
-    # for a, 1/2 for b. Then a has (0 + 0) / 2 from c and what led there, c has (1 + 0) / 2.
+    # T: a's turns 1/2 (mean of 1 and 0), 1, 1; c's 1/2, 0, 0; b's 0, 0. Baselines of the first
+    # turns: 0 for a, 1/2 for b. At the branch: (0 + 0) / 2 for a, from c and the first turn's
+    # baseline, and (1 + 0) / 2 for c.
     advantage_N, weight_N = tree_advantage(turn_table(**TREE))
     np.testing.assert_allclose(advantage_N, [0.5, 1, 1, -0.5, -0.5, 0.5, -0.5, -0.5])
-    # The shared turn counts once over its two episodes, and so do the two ways together.
+    # The shared turn has weight 1 over its two episodes, and so have the two continuations.
     np.testing.assert_allclose(weight_N, [0.5, 0.5, 0.5, 1, 1, 0.5, 0.5, 0.5])
-    # Without shrinking a baseline is the other ways alone.
+    # Without shrinking, a baseline is the mean of the alternatives.
     bare_N, _ = tree_advantage(turn_table(**TREE), shrink=0.0)
     np.testing.assert_allclose(bare_N, [0.5, 1, 1, -0.5, -0.5, 0.5, -1, -1])
 
 
 def test_members_in_equal_states_are_alternatives():
-    # b's second turn left the state that a's did. Others of a: c and b, 0 each, and 0 that led; of
-    # c: a's 1 and b's 0; of b: what a and c came to together, 1/2, and the 1/2 that led to it.
+    # The second turns of a and b start in one state. Alternatives of a: c and b, 0 each, and the 0
+    # before; of c: a's 1 and b's 0; of b: the mean of a and c, 1/2, and the 1/2 before.
     state = [7, 8, 9, 7, 8, 7, 8, 10]
     advantage_N, _ = tree_advantage(turn_table(**TREE, state=state))
     np.testing.assert_allclose(advantage_N, [0.5, 1, 1, -0.5, -0.5, 0.5, -1 / 3, -1 / 3], atol=1e-6)
-    # Equal states at other turns are none: fewer turns are left there.
+    # Equal states at different turns are no alternatives: fewer turns are left there.
     later = [7, 8, 9, 7, 9, 7, 8, 10]
     np.testing.assert_allclose(
         tree_advantage(turn_table(**TREE, state=later))[0], tree_advantage(turn_table(**TREE))[0]
@@ -44,7 +46,7 @@ def test_members_in_equal_states_are_alternatives():
 
 
 def test_a_branch_of_a_branch_shares_with_both():
-    # d leaves c before its third turn and succeeds: c's second turn is worth 1/2, and so on up.
+    # d branches off c before its third turn and succeeds, so c's second turn has T = 1/2.
     tree = {
         "reward": [*TREE["reward"], 0, 0, 1],
         "episode": [*TREE["episode"], "d", "d", "d"],

@@ -1,4 +1,4 @@
-"""Whoever writes a trainer of their own finds every credit function in one place."""
+"""The package exports every credit function, for users who write their own trainer."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_gae_over_turns_by_hand():
 @pytest.mark.parametrize(
     ("settings", "value_M", "turn_M", "reward_N", "expected"),
     [
-        # Two turns of 2 and 1 tokens; what the environment said in between is no row. Reward 1 for
+        # Two turns of 2 and 1 tokens; observation tokens in between are no rows. Reward 1 for
         # turn 0 sits on token 1, reward 2 for turn 1 on token 2. Values 1, 3, 4, lambda 1/2:
         # delta = [0 + 3 - 1, 1 + 4 - 3, 2 + 0 - 4] = [2, 2, -2], A = [2 + 1/2, 2 - 1, -2].
         ({"lam": 0.5}, [1, 3, 4], [0, 0, 1], [1, 2], [2.5, 1, -2]),

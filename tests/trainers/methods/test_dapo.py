@@ -1,4 +1,4 @@
-"""DAPO: its penalty on long replies, its choice of groups, its clip."""
+"""DAPO: the penalty on long replies, dynamic sampling, the clip range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GSPO and Dr.GRPO: what they change of GRPO's loss."""
+"""GSPO and Dr.GRPO: their changes to GRPO's loss."""
 
 from __future__ import annotations
 

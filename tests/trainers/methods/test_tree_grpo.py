@@ -9,7 +9,8 @@ from creditrl.trainers.credit import turn_table
 from creditrl.trainers.credit.tables import token_table
 from creditrl.trainers.methods.tree_grpo import TreeGRPO, TreeGRPOConfig
 
-# a, two turns, succeeds; c leaves it before its second turn and fails; b, two turns, fails.
+# a has two turns and succeeds; c branches off before a's second turn and fails; b has two turns and
+# fails.
 TURNS = turn_table(
     reward=[0, 1, 0, 0, 0, 0],
     episode=["a", "a", "b", "b", "c", "c"],

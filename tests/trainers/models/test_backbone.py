@@ -1,4 +1,4 @@
-"""Networks of learned models: begun as the policy, and trained beside it."""
+"""Networks of learned models: initialised from the policy, and trained separately."""
 
 from __future__ import annotations
 

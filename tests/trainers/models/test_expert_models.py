@@ -1,4 +1,4 @@
-"""StepAgent's models: each tells held-out expert turns better than what knows nothing."""
+"""StepAgent's models: each recognises held-out expert turns better than chance."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_the_implicit_reward_prefers_the_experts_turn_at_states_it_has_not_seen(
     assert prm.fits == 6
     held_out = prm.pairs(played(policy, 99).trajectories)
     scores = np.bincount(held_out.rows.episode_M, weights=prm.rewards(held_out))
-    # What knows nothing is right in half of the pairs.
+    # Chance is right in half of the pairs.
     assert (scores[0::2] > scores[1::2]).mean() > 0.6
     scored = prm.score(played(policy, 98))
     rewards, right = column(scored, "implicit_N"), agreed(scored)
@@ -160,7 +160,7 @@ def test_where_the_expert_knows_no_way_there_is_no_pair_and_no_implicit_reward(m
     lost, rewards = ~known(batch), column(prm.score(batch), "implicit_N")
     assert 20 < lost.sum() < 100
     assert not rewards[lost].any() and rewards[~lost].all()
-    # The discriminator has an opinion of them: a zero would make it worth while to get lost.
+    # The discriminator scores them: a 0 would reward getting lost.
     model = Discriminator(policy, discriminator_config())
     model.observe(batch)
     assert column(model.score(batch), "discriminator_N")[lost].all()

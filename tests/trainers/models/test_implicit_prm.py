@@ -1,4 +1,4 @@
-"""The implicit process reward model: fitted to outcomes, it tells good turns from bad ones."""
+"""The implicit process reward model: fitted to outcomes, it distinguishes good turns from bad."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def episode_scores(prm, batch):
 
 @pytest.mark.slow
 def test_it_tells_held_out_successes_from_failures_and_good_turns_from_bad(make_policy):
-    # From outcomes of episodes; that pairs of episodes teach as much: test_expert_models.py.
+    # By outcomes of episodes; test_expert_models.py fits it to pairs.
     policy = make_policy(lora=LoRAConfig())
     # Adapters alone move less than all weights.
     prm = ImplicitPRM(policy, config(loss="outcome", backbone=BackboneConfig(lr=2e-2)))
@@ -66,7 +66,7 @@ def test_it_tells_held_out_successes_from_failures_and_good_turns_from_bad(make_
     for seed in range(3):
         prm.fit(played(policy, seed), NONE)
     held_out = played(policy, 99, groups=20)
-    # A model that knows nothing is right in half of the pairs.
+    # Chance is right in half of the pairs.
     scores = episode_scores(prm, held_out)
     success = np.array([t.success for t in held_out.trajectories])
     group = np.array([t.group for t in held_out.trajectories])
@@ -103,7 +103,7 @@ def test_it_scores_before_it_learns_or_after(make_policy, lora):
     )
     for model in (after, before):
         model.observe(batch)
-    # Before its first step it says exactly nothing, also of tokens.
+    # Before its first step all rewards are exactly 0, those of tokens too.
     assert not after.score(batch).turns.scores["implicit_N"].any()
     assert not after.score(batch).tokens.scores["implicit_M"].any()
     assert before.score(batch).turns.scores["implicit_N"].any()

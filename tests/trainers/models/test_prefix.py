@@ -1,4 +1,4 @@
-"""Rows that begin alike: the beginnings are found, and computed once with equal results."""
+"""Rows with common prefixes: they are found, and computed once with equal results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that judge turns, and HISR's hindsight model: each beats what knows nothing."""
+"""Models that score turns, and HISR's hindsight model: each beats a constant prediction."""
 
 from __future__ import annotations
 
@@ -170,10 +170,10 @@ SEEN = {"up": "#P__#", "down": "#_P_#", "left": "#__P#", "right": "#_PX#"}
 
 
 def drawn(tokenizer, told, tasks=240, turns=2):
-    """Episodes of moves drawn alike from four, which ``told`` gives away: log 4 without hindsight.
+    """Episodes of moves drawn uniformly from four, which ``told`` reveals: log 4 without hindsight.
 
-    By "views" what is seen after a move says which it was, by "outcome" an episode of one move
-    succeeds where that is "up".
+    With "views" the observation after a move names it; with "outcome" an episode of one move
+    succeeds if that is "up".
     """
     rng = np.random.default_rng(3)
     ids = {move: tuple(tokenizer(move, add_special_tokens=False)["input_ids"]) for move in MOVES}

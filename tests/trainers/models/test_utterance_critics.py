@@ -1,4 +1,4 @@
-"""ArCHer's critics: targets by hand, slow copies, memory, and what they learn."""
+"""ArCHer's critics: targets by hand, target networks, replay buffer, and what they learn."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def played(policy, seed=0, count=60, places=2, temperature=1.0):
 
 
 def say(critics, *values):
-    """Make heads say constants: Q's, then V's."""
+    """Make the heads output constants: Q's, then V's."""
     for part, value in zip(critics.head.parts, values, strict=True):
         torch.nn.init.zeros_(part[-1].weight)
         torch.nn.init.constant_(part[-1].bias, value)
@@ -86,7 +86,7 @@ def test_untrained_critics_are_zero_and_the_lowest_twin_counts(make_policy):
 def test_targets_by_hand(make_policy):
     model = UtteranceCritics(make_policy(), config(), gamma=0.9)
     say(model.slow, 0.6, 0.9, 0.4, 0.2)
-    say(model.live, 7.0, 7.0, 7.0, 7.0)  # targets are the slow copies' alone
+    say(model.live, 7.0, 7.0, 7.0, 7.0)  # targets come only from the target networks
     memory = Replay(10)
     memory.add([episode(0, [([5, 6], [7], 0.5), ([5, 8], [9, 4], 1.0)])], np.array([0.5, 1.0]))
     drawn = memory.draw(np.random.default_rng(3), 20)
@@ -97,7 +97,7 @@ def test_targets_by_hand(make_policy):
     np.testing.assert_allclose(q_KC[~last], [[0.86, 0.68]] * (~last).sum(), rtol=1e-6)
     np.testing.assert_allclose(q_KC[last], 1.0)
     np.testing.assert_allclose(v_KC, [[0.6, 0.9]] * 20, rtol=1e-6)
-    # A share of 1 of what the episode came to from there on is all of it.
+    # With a weight of 1 the target is the turn's own return.
     own = UtteranceCritics(make_policy(), config(returns=1.0), gamma=0.9)
     q_KC, _ = own.targets(drawn, [(4,)] * 20)
     np.testing.assert_allclose(q_KC, [[turn.earned] * 2 for turn in drawn], rtol=1e-6)
@@ -167,8 +167,8 @@ def test_critics_beat_a_constant_on_held_out_episodes(make_policy):
 
 @pytest.mark.slow
 def test_v_is_the_mean_over_the_current_policys_replies_not_the_replayed_ones(make_policy):
-    # The memory holds replies at temperature 5, about half of which pay; the policy is asked for
-    # its favourite ones, nearly all of which do.
+    # The buffer holds replies at temperature 5, about half of which are rewarded; of the policy's
+    # replies at temperature 0.01 nearly all are.
     policy = make_policy()
     batch = Batch.of(played(policy, places=1, temperature=5.0))
     held = played(policy, seed=9, places=1, temperature=0.01)
