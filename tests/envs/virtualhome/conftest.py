@@ -1,4 +1,4 @@
-"""Generated households of all kinds, for tests of what they are and of how they read."""
+"""Generated households of all kinds, for tests of their content and of how they read."""
 
 from __future__ import annotations
 

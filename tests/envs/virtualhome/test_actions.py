@@ -1,4 +1,4 @@
-"""Actions in words: what they mean, and what is perceived and told."""
+"""Text actions: how they are read, what the character perceives, and what the sentence says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def act(home: Home, text: str, **names: int) -> Act | str:
     return found.act if isinstance(found, Meant) else found.reason
 
 
-def test_there_are_42_forms_with_as_many_objects_as_upstream_wants() -> None:
+def test_the_42_forms_take_as_many_objects_as_upstream_requires() -> None:
     assert len(FORMS) == 42 and list(FORMS) == list(ACTIONS)
     assert {name: form.count("{}") for name, form in FORMS.items()} == ACTIONS
     assert len(set(FORMS.values())) == 42
@@ -35,7 +35,7 @@ def test_there_are_42_forms_with_as_many_objects_as_upstream_wants() -> None:
         ("pour milk into mug", Act("POUR", (11, 13))),
         ("release mug", Act("RELEASE", (13,))),
         ("grab mug 13", Act("GRAB", (13,))),
-        ("grab mug 14", "unknown"),  # the knife's
+        ("grab mug 14", "unknown"),  # 14 is the knife
         ("grab 13", "unknown"),
         ("grab the mug", "unknown"),
         ("grab", "unparsed"),
@@ -49,7 +49,7 @@ def test_a_text_is_read(text: str, expected: Act | str) -> None:
     assert act(Home(), text) == expected
 
 
-def test_of_two_readings_the_one_that_names_what_is_there_is_taken() -> None:
+def test_an_ambiguous_text_is_read_with_objects_that_exist() -> None:
     graph = household()
     graph["nodes"][6]["class_name"] = "table_in_oak"
     graph["nodes"][7]["class_name"] = "back_on"
@@ -60,7 +60,7 @@ def test_of_two_readings_the_one_that_names_what_is_there_is_taken() -> None:
         assert act(home, f"put {back_on} on table in oak") == Act("PUTBACK", (13, 12))
 
 
-def test_a_name_stands_for_what_was_meant_by_it_and_else_for_the_nearest() -> None:
+def test_a_name_means_its_recorded_object_or_else_the_nearest() -> None:
     home = two_mugs()
 
     def mug(**names: int) -> int:
@@ -72,12 +72,12 @@ def test_a_name_stands_for_what_was_meant_by_it_and_else_for_the_nearest() -> No
     home.play("WALK 2")
     assert mug() == 30  # in the same room
     home.play("WALK 12")
-    assert mug() == 13  # in reach of who is at the table
+    assert mug() == 13  # in reach from the table
     home.play("WALK 30; GRAB 30; WALK 13")
     assert mug() == 13  # both are CLOSE: the lower id
 
 
-def test_the_first_of_two_is_what_is_in_the_hand() -> None:
+def test_the_first_of_two_objects_is_the_one_held() -> None:
     home = two_mugs().play("WALK 30; GRAB 30")
     assert act(home, "put mug on bed", mug=13) == Act("PUTBACK", (30, 20))
     assert act(home, "put mug 13 on bed", mug=13) == Act("PUTBACK", (13, 20))
@@ -98,7 +98,7 @@ def words_mean_their_acts(scene: Scene, world: World, names: dict[str, int]) -> 
 
 
 @pytest.mark.parametrize("names", [{}, {"mug": 13}, {"mug": 30}])
-def test_every_possible_act_can_be_said(names: dict[str, int]) -> None:
+def test_every_possible_act_has_a_text_that_reads_back_to_it(names: dict[str, int]) -> None:
     home = two_mugs().play("WALK 30; GRAB 30; WALK 12; GRAB 13")
     assert words_mean_their_acts(home.scene, home.world, names) > 50
 
@@ -113,19 +113,19 @@ def sentence(home: Home, whole_room: bool = False) -> str:
     return describe(scene, world, nodes)
 
 
-def test_one_perceives_the_rooms_and_what_is_openly_in_this_one() -> None:
+def test_the_character_sees_all_rooms_and_everything_unhidden_in_its_own() -> None:
     home = Home().play("WALK 1")
-    # All that is INSIDE the kitchen but the milk, which is in the closed fridge.
+    # Everything INSIDE the kitchen except the milk, which is in the closed fridge.
     assert perceived(home) == {1, 2, 3, 4, 10, 12, 13, 14, 15, 26, 27}
     home.play("WALK 10; OPEN 10")
     assert 11 in perceived(home)
     home.play("WALK 2")
     assert perceived(home) == {1, 2, 3, 20, 21, 22, 23, 24, 25, 28}
-    home.play("WALK 13; GRAB 13; WALK 20")  # what is held, though it is said to be in the kitchen
+    home.play("WALK 13; GRAB 13; WALK 20")  # an object that is held, though its edge says kitchen
     assert home.heads("INSIDE", 13) == {1} and 13 in perceived(home)
 
 
-def test_a_box_in_a_closed_box_hides_what_is_in_it() -> None:
+def test_an_open_box_in_a_closed_one_hides_its_contents() -> None:
     graph = household()
     graph["nodes"][7]["properties"] += ["CAN_OPEN"]
     graph["nodes"][7]["states"] = ["OPEN"]
@@ -136,13 +136,13 @@ def test_a_box_in_a_closed_box_hides_what_is_in_it() -> None:
     assert {13, 14} <= perceived(home)
 
 
-def test_a_circle_of_things_inside_each_other_ends() -> None:
+def test_a_cycle_of_inside_edges_terminates() -> None:
     graph = household()
     graph["edges"] += [edge(10, "INSIDE", 11), edge(12, "INSIDE", 13), edge(13, "INSIDE", 12)]
     assert {12, 13} <= perceived(Home(graph=graph).play("WALK 1"))
 
 
-def test_the_sentence_tells_states_what_lies_on_what_and_what_is_held() -> None:
+def test_the_sentence_lists_states_on_edges_and_held_objects() -> None:
     home = Home().play("WALK 13")
     assert sentence(home) == "face, mug is DIRTY, table, mug ON table. "
     home.play("GRAB 13")
@@ -153,7 +153,7 @@ def test_the_sentence_tells_states_what_lies_on_what_and_what_is_held() -> None:
     )
 
 
-def test_where_nothing_is_close_nothing_is_told() -> None:
+def test_the_sentence_is_empty_when_nothing_is_close() -> None:
     home = Home().play("WALK 2")
     assert sentence(home) == ""
     assert sentence(home, whole_room=True) == (

@@ -1,4 +1,4 @@
-"""The engine: what comes of actions, what is remembered; and its options through Gymnasium."""
+"""The engine: results of actions, keys, snapshots and experts; its options through Gymnasium."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Play:
         self.engine.begin(self.one, [self.task], [0])
 
     def do(self, text: str) -> str:
-        """Return what is told."""
+        """Perform an action and return the text."""
         self.effect = self.engine.act(self.one, [text])
         return self.text
 
@@ -55,7 +55,7 @@ class Play:
 
     @property
     def failure(self) -> tuple[str, str, str]:
-        """Reason, code and sentence."""
+        """Return the failure's reason, code and sentence."""
         extra = self.view.extra
         return self.effect.reason_K[0], extra["failure"][0], extra["failure_text"][0]
 
@@ -63,7 +63,7 @@ class Play:
         return self.engine.state_keys(self.one, source)[0]
 
 
-def test_a_task_from_its_words_to_its_end() -> None:
+def test_a_task_from_its_first_text_to_success() -> None:
     play = Play()
     assert play.text == "The task is Tidy up(Put the mug on the bed)."
     assert (play.view.score_K[0], play.view.success_K[0]) == (0.0, False)
@@ -71,7 +71,7 @@ def test_a_task_from_its_words_to_its_end() -> None:
     assert play.effect.action_K == ["walk to mug"]
     assert play.do("grab mug (13)") == "face, mug is DIRTY, table. You have mug. "
     assert play.effect.action_K == ["grab mug"]
-    assert play.view.score_K[0] == 0.5  # it is off the table
+    assert play.view.score_K[0] == 0.5  # the mug is off the table
     assert not play.effect.terminated_K[0] and play.effect.reward_K[0] == 0
     assert play.do("walk to bed") == "bed, mug is DIRTY. You have mug. "
     assert play.do("put mug on bed") == "bed, mug is DIRTY, mug ON bed. "
@@ -92,7 +92,7 @@ def test_a_task_from_its_words_to_its_end() -> None:
         ),
     ],
 )
-def test_what_cannot_be_done_changes_nothing(begin, text, failure):
+def test_a_failed_action_changes_nothing(begin, text, failure):
     play = Play().all(*begin)
     keys, listed = (play.key(), play.key("world")), play.listed
     assert play.do(text) == "Nothing happens."
@@ -103,7 +103,7 @@ def test_what_cannot_be_done_changes_nothing(begin, text, failure):
     assert play.failure == ("", "", "")
 
 
-def test_what_was_dealt_with_is_told_of_though_it_is_only_in_reach() -> None:
+def test_the_object_of_an_action_is_described_even_if_only_in_reach() -> None:
     play = Play().all("walk to table")
     assert "mug" not in play.text
     assert play.do("wash mug") == "face, mug is CLEAN, table, mug ON table. "
@@ -114,9 +114,9 @@ def with_a_mug_more(**more: Any) -> Task:
     return make_task(graph=home.world.graph(home.scene), **more)
 
 
-def test_a_name_stands_for_the_last_thing_that_was_meant() -> None:
+def test_a_name_means_the_object_it_last_referred_to() -> None:
     play = Play(with_a_mug_more()).all("walk to bedroom")
-    assert "walk to mug" in play.listed  # the one that is seen
+    assert "walk to mug" in play.listed  # the mug in sight
     play.all("walk to mug 13")
     assert play.text == "face, mug is DIRTY, table, mug ON table. "
     play.all("walk to bedroom")
@@ -124,17 +124,17 @@ def test_a_name_stands_for_the_last_thing_that_was_meant() -> None:
     assert play.do("walk to mug") == "face, mug is DIRTY, table, mug ON table. "
     assert play.do("walk to mug 30") == "mug is CLEAN. "
     assert "walk to mug" in play.listed and "walk to mug 30" not in play.listed
-    # The name that the task gives counts first.
+    # The names that the task gives take precedence.
     assert Play(with_a_mug_more(names={"mug": 30})).all("walk to mug").text == "mug is CLEAN. "
 
 
-def test_the_sight_of_a_room() -> None:
+def test_room_sight_describes_the_whole_room() -> None:
     play = Play(sight="room")
     told = play.do("walk to bedroom")
     assert told.startswith("bed, bedroom, book,") and told.endswith("book ON bed, shirt ON bed. ")
 
 
-def test_a_limit_cuts_the_list_and_nothing_else() -> None:
+def test_a_limit_only_truncates_the_list_of_actions() -> None:
     full, cut = Play(), Play(limit=5)
     assert cut.listed == full.listed[:5]
     saved = full.engine.snapshot(full.one)
@@ -144,10 +144,10 @@ def test_a_limit_cuts_the_list_and_nothing_else() -> None:
 
 
 # -- keys ----------------------------------------------------------------------------------------
-def test_the_world_key_knows_the_graph_and_the_state_key_more():
+def test_the_world_key_covers_the_graph_and_the_state_key_more():
     one, other = Play(), Play(make_task(Goal(added=(Edge(13, "ON", 10),))))
     assert one.key("world") == other.key("world") and one.key() != other.key()
-    # Two ways to one graph: in the first, the apple was grabbed from the table; both are dropped.
+    # Two orders of grabbing and dropping that end in the same graph.
     one, other = Play(), Play()
     one.all("walk to table", "grab apple", "grab knife", "drop apple", "drop knife")
     other.all("walk to table", "grab knife", "grab apple", "drop knife", "drop apple")
@@ -163,7 +163,7 @@ def test_relations_can_be_left_out_of_the_world_key() -> None:
     assert before[0] != after[0] and before[1] == after[1] and before[2] != after[2]
 
 
-def test_names_that_stand_for_the_only_thing_anyway_are_no_part_of_the_state() -> None:
+def test_names_of_unique_objects_are_not_part_of_the_state() -> None:
     one, other = Play(make_task(names={"fridge": 10})), Play()
     assert one.key() == other.key()
     one, other = Play(with_a_mug_more(names={"mug": 30})), Play(with_a_mug_more())
@@ -186,32 +186,32 @@ def follow(play: Play) -> list[str]:
     return done
 
 
-def test_the_expert_plans_from_where_one_is() -> None:
+def test_the_expert_plans_from_the_current_state() -> None:
     play = Play()
     assert follow(play) == ["walk to mug", "grab mug", "walk to bed", "put mug on bed"]
     assert play.view.success_K[0]
     play = Play().all("walk to knife", "grab knife", "grab apple")
     follow(play)
     assert play.view.success_K[0]
-    # It says which of two it means.
+    # The expert's text says which of the two mugs it means.
     goal = Goal(added=(Edge(30, "ON", 12),))
     play = Play(with_a_mug_more(goal=goal, names={"mug": 13}))
     assert follow(play)[0] == "walk to mug 30"
     assert play.view.success_K[0]
 
 
-def test_a_recorded_plan_is_followed_where_it_leads_to_the_goal() -> None:
+def test_a_recorded_plan_is_followed_if_it_reaches_the_goal() -> None:
     way = (("WALK", 12), ("FIND", 13), ("GRAB", 13), ("WALK", 20), ("PUTBACK", 13, 20))
     plan = tuple(Act(str(name), tuple(map(int, ids))) for name, *ids in way)
     play = Play(make_task(plan=plan))
     assert follow(play) == [
         *("walk to table", "find mug", "grab mug", "walk to bed", "put mug on bed"),
     ]
-    play = Play(make_task(plan=plan[:3]))  # it does not: so one is worked out
+    play = Play(make_task(plan=plan[:3]))  # falls short of the goal, so a new plan is made
     assert follow(play) == ["walk to mug", "grab mug", "walk to bed", "put mug on bed"]
 
 
-def test_the_segment_is_the_last_object() -> None:
+def test_the_segment_key_is_the_last_object() -> None:
     play = Play(with_a_mug_more())
     assert play.engine.segment_key(0) == ""
     keys = []
@@ -222,7 +222,7 @@ def test_the_segment_is_the_last_object() -> None:
 
 
 # -- the other profiles --------------------------------------------------------------------------
-def test_other_profiles_err_where_upstream_does() -> None:
+def test_the_spa_and_v1_profiles_fail_where_upstream_does() -> None:
     play = Play(profile=SPA)
     assert play.do("find mug") == ERROR_INPUT
     assert play.failure[:2] == ("inapplicable", "crash")
@@ -234,13 +234,13 @@ def test_other_profiles_err_where_upstream_does() -> None:
     assert play.failure[:2] == ("inapplicable", "not_held")
     assert play.do("release") == "Nothing happens."
     assert play.failure[:2] == ("unparsed", "unparsed")
-    play = Play(profile=V1).all("walk to table")  # in v1 things have to be found first
+    play = Play(profile=V1).all("walk to table")  # in v1 objects must be found first
     assert play.do("grab mug") == "Nothing happens." and play.failure[1] == "not_found"
     assert "grab mug" not in play.listed
 
 
 # -- what is refused -----------------------------------------------------------------------------
-def test_tasks_that_cannot_be_are_refused():
+def test_invalid_tasks_are_refused():
     with pytest.raises(ConfigError, match="holds str data: VirtualHome needs"):
         Play(Task("x", "x", "train", 0, data="nothing"))
     with pytest.raises(DataError, match="about a node 999, which its scene home does not have"):
@@ -252,14 +252,14 @@ def test_tasks_that_cannot_be_are_refused():
 ENV_ID = "CreditRL/VirtualHome-v0"
 
 
-def test_gymnasiums_checker_has_nothing_to_say() -> None:
+def test_gymnasiums_env_checker_passes() -> None:
     env = gym.make(ENV_ID)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env.unwrapped, skip_render_check=True)  # maps are drawn by other tests
 
 
-def test_turns_are_limited_as_the_profile_asks() -> None:
+def test_the_turn_limit_depends_on_the_profile() -> None:
     assert VirtualHomeConfig().turn_limit == VirtualHomeConfig(profile="spa").turn_limit == 40
     assert VirtualHomeConfig(profile="v1").turn_limit == 100
     env = gym.make(ENV_ID, max_turns=2)
@@ -268,7 +268,7 @@ def test_turns_are_limited_as_the_profile_asks() -> None:
     assert env.step("dance")[3] is True
 
 
-def test_kinds_of_tasks_are_chosen() -> None:
+def test_task_types_can_be_selected() -> None:
     env = gym.make(ENV_ID, task_types=("wash_clothes", "make_coffee"), split="valid_seen")
     kinds = {env.reset(seed=seed)[1]["task_type"] for seed in range(12)}
     assert kinds == {"wash_clothes", "make_coffee"}

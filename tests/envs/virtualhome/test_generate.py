@@ -1,4 +1,4 @@
-"""Generated tasks: what they ask for can be done, is not done yet, and is said in words."""
+"""Generated tasks: their goals are reachable, not yet reached, and stated in words."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def made(split: str, index: int) -> Household:
     return GeneratedTask(HouseholdConfig(), split, index).load()
 
 
-def test_there_are_at_least_forty_kinds_and_they_take_turns() -> None:
+def test_tasks_cycle_through_96_kinds() -> None:
     assert len(KINDS) == 96
     assert [task_type(index) for index in range(96)] == list(KINDS)
     assert task_type(97) == task_type(1)
@@ -43,7 +43,7 @@ def test_there_are_at_least_forty_kinds_and_they_take_turns() -> None:
         assert len({title for case in kind.cases for title in case.titles}) >= 2
 
 
-def test_plans_are_possible_end_at_the_goal_and_not_before(homes: list[Household]) -> None:
+def test_plans_succeed_and_reach_the_goal_only_at_their_end(homes: list[Household]) -> None:
     for home in homes:
         assert SHORTEST_PLAN <= len(home.plan) <= LONGEST_PLAN
         world = home.world
@@ -56,8 +56,8 @@ def test_plans_are_possible_end_at_the_goal_and_not_before(homes: list[Household
         assert met == of >= 1
 
 
-def test_in_plans_a_name_says_which_thing_is_meant(homes):
-    # A text command names a class, and the task's names say which of several that is.
+def test_names_in_plans_are_unambiguous(homes):
+    # A text command names a class; the task's names say which object of the class is meant.
     for home in homes:
         for act in home.plan:
             assert len(act.objects) == ACTIONS[act.name]
@@ -67,7 +67,7 @@ def test_in_plans_a_name_says_which_thing_is_meant(homes):
                 assert not same & (same - 1) or home.names[name] == id, (home.kind, act)
 
 
-def test_goals_are_about_named_things_of_which_the_description_speaks(homes):
+def test_objects_of_a_goal_have_names_and_are_in_the_description(homes):
     for home in homes:
         character = home.scene.ids[home.scene.character]
         assert set(home.names.values()) >= home.goal.objects() - {character}
@@ -79,21 +79,21 @@ def test_goals_are_about_named_things_of_which_the_description_speaks(homes):
             assert name in words or "there" in words, (home.kind, name, words)
 
 
-def test_what_the_goal_says_of_states_is_complete_and_can_come_about(homes):
+def test_states_in_a_goal_are_complete_and_reachable(homes):
     assert set(OPPOSITE) == set(STATES) - {"SITTING", "LYING"}
     for home in homes:
         for id, states in home.goal.states:
             now = set(home.world.states_of(home.scene.index[id])) - {"SITTING", "LYING"}
             ends = states - {"SITTING", "LYING"}
-            # For each state that it has: that one, or the opposite.
+            # For each state of the object: that state, or its opposite.
             assert {min(s, OPPOSITE[s]) for s in now} == {min(s, OPPOSITE[s]) for s in ends}
-            assert "DIRTY" not in ends  # nothing would bring it back
+            assert "DIRTY" not in ends  # no action makes things dirty again
 
 
-def test_no_task_can_be_spoilt_by_washing_what_it_is_about() -> None:
+def test_washing_the_objects_of_a_goal_does_not_spoil_the_task() -> None:
     home = made("train", list(KINDS).index("watch_tv"))
     scene, world = home.scene, home.world
-    washing = [Act("WASH", (id,)) for id in sorted(home.goal.objects())]  # what cannot be, is not
+    washing = [Act("WASH", (id,)) for id in sorted(home.goal.objects())]  # where it can be washed
     for act in (*home.plan[:-1], *washing):
         world = perform(scene, world, act).world
     world, failure = perform(scene, world, home.plan[-1])
@@ -102,7 +102,7 @@ def test_no_task_can_be_spoilt_by_washing_what_it_is_about() -> None:
     assert met == of
 
 
-def test_tasks_vary_in_where_and_how_they_begin(homes):
+def test_tasks_vary_in_starting_room_posture_house_and_length(homes):
     rooms: Counter[str] = Counter()
     resting = 0
     for home in homes:
@@ -118,13 +118,13 @@ def test_tasks_vary_in_where_and_how_they_begin(homes):
     assert 6.5 <= sum(lengths) / len(lengths) <= 9.5
 
 
-def test_the_same_kind_begins_on_another_day_each_time() -> None:
+def test_tasks_of_one_kind_begin_in_different_scenes() -> None:
     index = list(KINDS).index("put_away_groceries")  # every house has a fridge
     scenes = [made("train", index + n * len(KINDS)).scene.name for n in range(40)]
     assert len(set(scenes)) >= 38
 
 
-def test_days_of_the_splits_differ(homes, sample):
+def test_each_split_has_its_own_days_or_houses(homes, sample):
     for home, (split, _) in zip(homes, sample, strict=True):
         name = home.scene.name
         assert name.startswith("unseen house ") == (split == "valid_unseen")
@@ -144,7 +144,7 @@ def plot() -> Plot:
     return Plot(scene, world, dice_of("test of plots"))
 
 
-def test_a_name_stands_for_one_thing_only_and_what_a_house_lacks_does_not_fit() -> None:
+def test_a_name_means_one_object_and_missing_objects_do_not_fit() -> None:
     task = plot()
     one, other = task.nodes("chair")[:2]
     assert task.choose(one) == one == task.choose(one)
@@ -158,7 +158,7 @@ def test_a_name_stands_for_one_thing_only_and_what_a_house_lacks_does_not_fit() 
     assert task.some(["swimming_pool"], 0, 1) == []
 
 
-def test_a_goal_in_a_state_that_nothing_has_is_a_mistake() -> None:
+def test_a_goal_with_an_impossible_state_is_an_error() -> None:
     task = plot()
     task.end(task.choose(task.nodes("bed")[0]), "ON")
     with pytest.raises(ValueError, match=r"bed \(\d+\) is .*cannot come of it"):
@@ -167,7 +167,7 @@ def test_a_goal_in_a_state_that_nothing_has_is_a_mistake() -> None:
         plot().be(task.nodes("bed")[0], "OPEN")
 
 
-def test_a_dirty_thing_that_the_goal_is_about_begins_clean_unless_it_is_to_be_cleaned() -> None:
+def test_objects_of_the_goal_begin_clean_unless_they_are_to_be_cleaned() -> None:
     task = plot()
     fridge, stove = (task.choose(task.nodes(name)[0]) for name in ("fridge", "stove"))
     for node in (fridge, stove):
@@ -178,7 +178,7 @@ def test_a_dirty_thing_that_the_goal_is_about_begins_clean_unless_it_is_to_be_cl
     assert task.is_in(fridge, "CLEAN") and task.is_in(stove, "DIRTY")
 
 
-def test_lists_read_as_sentences_do() -> None:
+def test_lists_of_objects_read_as_english() -> None:
     task = plot()
     apple, bed = task.nodes("mug")[0], task.nodes("bed")[0]
     lamp = task.nodes("table_lamp")[0]
@@ -196,7 +196,7 @@ def test_lists_read_as_sentences_do() -> None:
     assert task.the([light, others[0]]).count(" in the ") == 2
 
 
-def test_sets_are_as_large_as_promised() -> None:
+def test_splits_have_their_documented_sizes() -> None:
     for split in SPLITS:
         tasks = GeneratedTasks(split)
         assert len(tasks) == NUM_TASKS[split] >= {"train": 2000}.get(split, 140)
@@ -217,10 +217,10 @@ def test_no_task_is_in_two_splits() -> None:
             goal = repr((sorted(home.goal.objects()), home.goal.added, home.kind)).encode()
             key = blake2b(home.world.key(home.scene) + goal).digest()
             assert keys.setdefault(key, split) == split
-    assert len(keys) == 3 * 48  # nor twice in one
+    assert len(keys) == 3 * 48  # nor twice within one
 
 
-def test_a_task_is_made_when_it_is_asked_for_and_then_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_is_made_on_first_use_and_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     make = builtin.household
 
@@ -250,7 +250,7 @@ def test_tasks_are_filtered_by_type_and_difficulty() -> None:
         few.filter(types=[list(KINDS)[5]])
 
 
-def test_ids_name_the_seed_and_what_makes_no_sense_is_refused() -> None:
+def test_ids_name_the_seed_and_invalid_requests_are_refused() -> None:
     tasks = GeneratedTasks("train", HouseholdConfig(3), num_tasks=500)
     assert tasks.task(4).id == "builtin-seed3/train/4"
     for wrong in ("builtin/train/4", "builtin-seed3/train/500", "builtin-seed3/train/x"):
@@ -264,7 +264,7 @@ def test_ids_name_the_seed_and_what_makes_no_sense_is_refused() -> None:
         GeneratedTasks("train", num_tasks=0)
 
 
-def test_a_task_travels_as_a_key() -> None:
+def test_a_task_is_pickled_as_its_key() -> None:
     task = GeneratedTasks("train").task(30)
     copy = pickle.loads(pickle.dumps(task))
     assert copy == task and copy.data.load() is task.data.load()

@@ -13,12 +13,12 @@ from creditrl.envs.virtualhome.graph import CLOSE, INSIDE, ON, Draft, GraphError
 from creditrl.errors import DataError
 
 
-def test_bits_are_the_places_of_the_ones() -> None:
+def test_bits_yields_the_positions_of_set_bits() -> None:
     assert list(bits(0b1000101)) == [0, 2, 6]
     assert list(bits(1 << 300)) == [300]
     assert list(bits(0)) == []
     dice = Random(0)
-    for count in (1, 11, 12, 13, 100, 299, 300):  # few are looked for in another way than many
+    for count in (1, 11, 12, 13, 100, 299, 300):  # few bits are found by another method than many
         places = sorted(dice.sample(range(300), count))
         assert list(bits(sum(1 << place for place in places))) == places
 
@@ -37,7 +37,7 @@ def test_a_graph_comes_out_as_it_went_in() -> None:
     assert Scene.of(again)[1].key(scene) == world.key(scene)
 
 
-def test_the_key_does_not_depend_on_any_order_nor_on_edges_listed_twice() -> None:
+def test_the_key_ignores_order_and_duplicate_edges() -> None:
     graph = household()
     scene, world = Scene.of(graph)
     rng = Random(3)
@@ -52,7 +52,7 @@ def test_the_key_does_not_depend_on_any_order_nor_on_edges_listed_twice() -> Non
             assert same.key(other, source) == world.key(scene, source)
 
 
-def test_words_in_lower_case_are_read_as_upstream_reads_them() -> None:
+def test_lower_case_words_are_read_as_upstream_reads_them() -> None:
     graph = household()
     for e in graph["edges"]:
         e["relation_type"] = e["relation_type"].lower()
@@ -75,7 +75,7 @@ def test_words_in_lower_case_are_read_as_upstream_reads_them() -> None:
         lambda g: g["edges"].append(edge(11, "FACING", 12)),
     ],
 )
-def test_every_difference_gives_another_key(change: Any) -> None:
+def test_every_difference_changes_the_key(change: Any) -> None:
     graph = household()
     before = Scene.of(graph)
     change(graph)
@@ -83,7 +83,7 @@ def test_every_difference_gives_another_key(change: Any) -> None:
     assert before[1].key(before[0], "world") != after[1].key(after[0], "world")
 
 
-def test_what_was_grabbed_from_where_is_state_but_not_world_and_travels() -> None:
+def test_the_state_key_covers_where_objects_were_grabbed_and_survives_pickling() -> None:
     one = Home().play("FIND 13; GRAB 13")
     other = Home(graph=one.world.graph(one.scene))
     assert one.world.key(one.scene, "world") == other.world.key(other.scene, "world")
@@ -92,7 +92,7 @@ def test_what_was_grabbed_from_where_is_state_but_not_world_and_travels() -> Non
     assert again.key(one.scene) == one.world.key(one.scene)
 
 
-def test_a_world_stays_when_the_next_is_made_from_it() -> None:
+def test_a_draft_does_not_change_the_world_it_starts_from() -> None:
     scene, world = Scene.of(household())
     key, edges = world.key(scene), edges_of(scene, world)
     draft = Draft(world)
@@ -134,7 +134,7 @@ BAD: list[tuple[Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("change", "where", "what"), BAD)
-def test_a_graph_that_cannot_be_read_says_which_entry_is_wrong(change: Any, where: str, what: str):
+def test_the_error_of_an_invalid_graph_names_the_entry(change: Any, where: str, what: str):
     graph = household()
     assert len(graph["edges"]) == 48 and len(graph["nodes"]) == 19
     change(graph)
@@ -147,7 +147,7 @@ def test_a_graph_that_cannot_be_read_says_which_entry_is_wrong(change: Any, wher
     assert (str(again), again.part, again.entry) == (str(error), error.part, error.entry)
 
 
-def test_a_class_is_unknown_where_the_classes_are_given() -> None:
+def test_classes_beyond_the_given_ones_are_refused() -> None:
     graph = household()
     classes = {node["class_name"] for node in graph["nodes"]}
     Scene.of(graph, "home", classes)

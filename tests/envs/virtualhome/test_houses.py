@@ -1,4 +1,4 @@
-"""Houses and their vocabulary: drawn to scale, and in splits that share none."""
+"""Houses and their vocabulary: drawn to scale, with no floor plan in two splits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def houses() -> list[House]:
     return [house(0, False, n) for n in seen] + [house(0, True, n) for n in unseen]
 
 
-def test_there_are_more_than_a_dozen_floor_plans_of_three_to_six_rooms() -> None:
+def test_there_are_32_floor_plans_of_three_to_six_rooms() -> None:
     assert len({made.plan.signature for made in houses()}) == len(houses()) == 32
     assert Counter(len(made.plan.rooms) for made in houses()) == {3: 8, 4: 8, 5: 8, 6: 8}
 
@@ -64,7 +64,7 @@ def test_doors_lead_to_every_room_and_one_to_the_street() -> None:
 
 
 @pytest.mark.parametrize("place", range(32))
-def test_furniture_stands_in_its_room_and_in_nothing_else_nor_in_a_doorway(place: int) -> None:
+def test_furniture_is_in_its_room_without_overlaps_or_blocked_doors(place: int) -> None:
     made = houses()[place]
     furniture = [p for p in made.pieces if p.kind.name in FIXTURES and p.kind.name != "rug"]
     standing = [piece for piece in furniture if piece.host < 0]
@@ -82,7 +82,7 @@ def test_furniture_stands_in_its_room_and_in_nothing_else_nor_in_a_doorway(place
             assert piece.box.y0 == host.box.y1 or piece.kind.name == "sink"
 
 
-def test_every_house_has_what_tasks_are_about() -> None:
+def test_every_house_has_the_furniture_that_tasks_need() -> None:
     needed = {"bed", "couch", "table", "chair", "desk", "computer", "television", "fridge", "stove"}
     needed |= {"sink", "toilet", "washing_machine", "closet", "bookshelf", "kitchen_cabinet"}
     for made in houses():
@@ -90,12 +90,12 @@ def test_every_house_has_what_tasks_are_about() -> None:
 
 
 @pytest.mark.parametrize("place", range(0, 32, 4))
-def test_a_day_is_a_graph_of_80_to_200_nodes_also_where_it_shares_with_others(place: int) -> None:
+def test_a_day_is_a_graph_of_80_to_200_nodes_even_if_days_share_data(place: int) -> None:
     made = houses()[place]
     day_scene(made, 0)
     scene, world = day_scene(made, 3)
     graph = world.graph(scene)
-    again, there = Scene.of(graph)  # refuses dangling edges and ids that are there twice
+    again, there = Scene.of(graph)  # refuses dangling edges and duplicate ids
     assert there.key(again) == world.key(scene) and there.graph(again) == graph
     for name in ("ids", "index", "rooms", "character", "of_class", "having", "order", "posture"):
         assert getattr(scene, name) == getattr(again, name), name
@@ -103,13 +103,13 @@ def test_a_day_is_a_graph_of_80_to_200_nodes_also_where_it_shares_with_others(pl
     relations = Counter(edge["relation_type"] for edge in graph["edges"])
     assert 0.7 < relations["CLOSE"] / len(graph["edges"]) < 0.85  # the released scenes: about 0.85
     assert relations["FACING"] >= 1
-    # Each thing is INSIDE one room, besides what else it is in; so is the character.
+    # Each thing is INSIDE one room, besides any container; so is the character.
     for node in range(len(scene.ids)):
         if not scene.rooms >> node & 1 and scene.categories[node] != "Body":
             assert (world.rows[INSIDE][node] & scene.rooms).bit_count() == 1
 
 
-def test_close_is_what_is_less_than_three_quarters_of_a_metre_away() -> None:
+def test_close_objects_are_at_most_three_quarters_of_a_metre_apart() -> None:
     graph = graph_of(house(0, False, 3), 0)
     boxes = {node["id"]: node["bounding_box"] for node in graph["nodes"]}
     inside = {
@@ -139,7 +139,7 @@ def gap(a: dict[str, list[float]], b: dict[str, list[float]]) -> float:
     return float(sum(x * x for x in apart) ** 0.5)
 
 
-def test_days_move_things_and_not_furniture() -> None:
+def test_days_move_things_but_not_furniture() -> None:
     one, other = graph_of(house(0, False, 2), 0), graph_of(house(0, False, 2), 1)
     assert [n["id"] for n in one["nodes"]] == [n["id"] for n in other["nodes"]]
     assert [n["class_name"] for n in one["nodes"]] == [n["class_name"] for n in other["nodes"]]
@@ -170,7 +170,7 @@ TABLES = (STRUCTURE, BODY_PARTS, FIXTURES, THINGS)
 CLASSES: dict[str, ObjectClass] = {name: kind for table in TABLES for name, kind in table.items()}
 
 
-def test_a_name_stands_for_one_class_whose_properties_and_states_are_upstreams() -> None:
+def test_class_names_are_unique_and_their_properties_and_states_upstreams() -> None:
     assert len(CLASSES) == sum(len(table) for table in TABLES)
     assert len(FIXTURES) >= 50 and len(THINGS) >= 100
     for name, kind in CLASSES.items():
@@ -179,7 +179,7 @@ def test_a_name_stands_for_one_class_whose_properties_and_states_are_upstreams()
         assert set(kind.states) <= set(STATES), name
 
 
-def test_names_can_be_read_in_one_way_only_within_text_commands() -> None:
+def test_class_names_are_unambiguous_in_text_commands() -> None:
     # "put a on b on c" could be read in two ways.
     for name in CLASSES:
         assert name == name.lower() and name.replace("_", "").isalpha()
@@ -195,7 +195,7 @@ def test_states_follow_from_properties() -> None:
     assert "HAS_SWITCH" not in CLASSES["fridge"].properties + CLASSES["freezer"].properties
 
 
-def test_things_can_be_carried_and_lie_where_such_things_can_lie() -> None:
+def test_things_are_portable_and_lie_on_surfaces_or_in_containers() -> None:
     places = {**FIXTURES, "floor": STRUCTURE["floor"]}
     for thing in THINGS.values():
         assert {"GRABBABLE", "MOVABLE"} <= set(thing.properties)
@@ -205,7 +205,7 @@ def test_things_can_be_carried_and_lie_where_such_things_can_lie() -> None:
             assert needed in places[place].properties, (thing.name, place)
 
 
-def test_something_may_be_the_host_of_whatever_stands_on_another() -> None:
+def test_fixtures_that_stand_on_or_by_another_have_possible_hosts() -> None:
     for fixture in FIXTURES.values():
         assert bool(fixture.hosts) == (
             fixture.stand in ("on", "above", "beside", "before", "around")
@@ -217,7 +217,7 @@ def test_something_may_be_the_host_of_whatever_stands_on_another() -> None:
         assert bool(fixture.height) == (fixture.stand in ("hung", "above"))
 
 
-def test_most_things_are_in_a_house_once_so_that_a_name_says_which_is_meant() -> None:
+def test_only_tableware_towels_and_pillows_occur_more_than_once() -> None:
     assert {name for name, thing in THINGS.items() if thing.most > 1} == {
         *("plate", "bowl", "mug", "water_glass", "fork", "spoon", "towel", "pillow"),
     }

@@ -1,4 +1,4 @@
-"""Kinds of tasks: what their records may say, and how what they say reads."""
+"""Kinds of tasks: what their records may contain, and how the tasks read."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ONLY = {
     "toiletries": "razor comb toothbrush toothpaste lotion shampoo face_soap soap",
     "belongings": "keys wallet cellphone spectacles umbrella book notebook gloves",
 }
-"""Words of titles for many things: what a task is about are things of this kind alone."""
+"""Collective words in titles: such a task is about objects of these classes alone."""
 
 BESIDES = {
     "clothes": "laundry_detergent",
@@ -58,7 +58,7 @@ BESIDES = {
     "glass": "rag paper_towel",
     "furniture": "rag duster",
 }
-"""Further things that such a task may be about."""
+"""Other classes that such a task may be about."""
 
 MEANS = dict(
     entry.split(": ")
@@ -88,8 +88,8 @@ MEANS |= dict.fromkeys(
     "move rearrange redecorate restock unpack".split(),
     "put",
 )
-"""Other words of titles, and what the description says for them; those that are not here, it says
-itself."""
+"""Other words in titles, and what the description must say for each; a word that is not listed must
+appear itself."""
 
 _SILENT = set(
     "a and at away back by dirty do down draw eat for from front get give go have in into let make "
@@ -99,7 +99,7 @@ _SILENT = set(
 
 
 def about(home: Household) -> set[str]:
-    """Return the classes of what a task moves or changes, but for where that is put."""
+    """Return the classes of what a task moves or changes, without its destinations."""
     goal: Goal = home.goal
     character = home.scene.ids[home.scene.character]
     things = {id for id, _ in goal.states} | {edge.tail for edge in (*goal.added, *goal.removed)}
@@ -108,7 +108,7 @@ def about(home: Household) -> set[str]:
     return {home.scene.classes[home.scene.index[id]] for id in things - {character}}
 
 
-def test_what_a_title_names_is_what_the_description_is_about(homes):
+def test_titles_and_descriptions_name_the_same_things(homes):
     for home in homes:
         for word in home.title.lower().split():
             where = home.kind, home.title, home.description
@@ -142,18 +142,18 @@ def test_titles_are_short_and_descriptions_are_sentences(homes):
         )
         for sentence in re.split(r"\. |\.$", home.description)[:-1]:
             assert sentence[0].isupper(), where
-            # Behind "Make coffee:" or "In the kitchen," there is an order, or there is a statement.
+            # After "Make coffee:" or "In the kitchen," comes an instruction or a statement.
             lead, _, said = sentence.rpartition(": ")
             if said.startswith("the "):  # "Put these into the sink: the fork and the knife"
                 said = lead
             said = re.sub(_INTRODUCTION, "", said)
             assert re.match(rf"({_VERB})\b", said, re.IGNORECASE) or _STATES.search(said), where
-            # Of several orders in a row, the last is joined by "and".
+            # Of several instructions in a row, the last is joined by "and".
             joints = re.findall(rf"(, | and )(?:{_VERB})\b", said)
             assert not joints or joints[-1] == " and ", where
 
 
-def test_food_and_drink_are_where_people_have_them(homes):
+def test_food_and_drink_go_where_people_put_them(homes):
     cups = {
         "beer": {"water_glass"},
         "juice": {"water_glass"},
@@ -171,7 +171,7 @@ def test_food_and_drink_are_where_people_have_them(homes):
                 assert thing in _COOKED.split(), home.description
 
 
-def test_whoever_dresses_wears_what_goes_together(homes):
+def test_the_clothes_of_a_dressing_task_go_together(homes):
     dressed = 0
     for home in homes:
         if home.kind == "get_dressed":
@@ -203,7 +203,7 @@ def kind_of(tmp_path: Path, record: str) -> Kind:
 
 
 def drawn(kind: Kind, draws: int = 100) -> dict[tuple[str, str], Plot]:
-    """Return what a kind comes to in a house, with many draws."""
+    """Return the tasks that a kind makes in a house, over many draws."""
     found = {}
     for n in range(draws):
         plot = Plot(*scene_of(0, False, 3, n % 8), dice_of("test of kinds", n))
@@ -214,7 +214,7 @@ def drawn(kind: Kind, draws: int = 100) -> dict[tuple[str, str], Plot]:
     return found
 
 
-def test_a_record_is_title_goal_and_text_about_the_same_things(tmp_path: Path) -> None:
+def test_title_goal_and_text_of_a_record_are_about_the_same_objects(tmp_path: Path) -> None:
     found = drawn(kind_of(tmp_path, RECORD))
     assert ("Have the apple", "Wash the apple and put it on the table. It is good.") in found
     for (title, text), plot in found.items():
@@ -228,7 +228,7 @@ def test_a_record_is_title_goal_and_text_about_the_same_things(tmp_path: Path) -
             )
 
 
-def test_clauses_about_what_is_not_there_are_left_out(tmp_path: Path) -> None:
+def test_clauses_about_empty_slots_are_left_out(tmp_path: Path) -> None:
     record = """
 [go]
 titles = ["Go"]
@@ -247,7 +247,7 @@ say = ["look: | see {one}; see {two}; see {pool}; see it all. dive into {pool}"]
     }
 
 
-def test_a_case_replaces_what_it_says(tmp_path: Path) -> None:
+def test_a_case_overrides_the_fields_it_sets(tmp_path: Path) -> None:
     more = 'cases = [{ titles = ["Peel"], pick.food.of = "apple", pick.food.count = 1 }, {}]\n'
     titles = {title for title, _ in drawn(kind_of(tmp_path, RECORD + more))}
     peel, have = kind_of(tmp_path, RECORD + more).cases
@@ -282,7 +282,7 @@ def test_a_case_replaces_what_it_says(tmp_path: Path) -> None:
         ("goal", "pick.chair = 'chair'\ngoal", "no fact and no other slot is about the slot 'ch"),
     ],
 )
-def test_a_record_that_makes_no_sense_is_refused(old: str, new: str, problem: str, tmp_path: Path):
+def test_invalid_records_are_refused(old: str, new: str, problem: str, tmp_path: Path):
     assert old in RECORD
     record = RECORD.replace(old, new, 1)
     pattern = problem if ".*" in problem else rf"^meals\.toml: eat: .*{re.escape(problem)}"
@@ -290,7 +290,7 @@ def test_a_record_that_makes_no_sense_is_refused(old: str, new: str, problem: st
         kind_of(tmp_path, record)
 
 
-def test_names_stand_for_one_thing(tmp_path: Path) -> None:
+def test_duplicate_kinds_and_invalid_groups_are_refused(tmp_path: Path) -> None:
     kind_of(tmp_path, RECORD)
     (tmp_path / "more.toml").write_text(RECORD)
     with pytest.raises(DataError, match=r"more\.toml: eat: another file has this kind"):

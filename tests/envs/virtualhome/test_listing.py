@@ -1,4 +1,4 @@
-"""The list of admissible actions: its order, its names, and that all of it can be done."""
+"""The list of admissible actions: its order, its names, and that every entry can be performed."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ def listed(home: Home, **names: int) -> tuple[str, ...]:
     return listing(scene, possible, called).actions
 
 
-def test_every_action_is_listed_or_a_twin_of_one() -> None:
+def test_every_action_is_listed_or_the_twin_of_a_listed_one() -> None:
     assert {*ORDER, *TWINS} == set(ACTIONS) and not {*ORDER} & {*TWINS}
     assert set(TWINS.values()) <= set(ORDER)
 
 
-def test_the_list_of_a_moment() -> None:
+def test_the_list_in_one_state_by_hand() -> None:
     home = Home().play("WALK 13; GRAB 13; WALK 10")
     found = listed(home)
     assert found[:16] == (
-        # What is in reach: the fridge, the mug, the face, and the table beside the fridge.
+        # In reach: the fridge, the mug, the face, and the table beside the fridge.
         *("put mug on fridge", "put mug on table", "put mug on face", "put mug in table"),
         *("put mug in face", "put back mug", "open fridge", "plug out fridge", "wash fridge"),
         *("wash table", "wash mug", "wash face", "wipe fridge", "wipe table", "wipe mug"),
         "wipe face",
     )
     assert found[16:20] == ("drop mug", "walk to kitchen", "walk to bedroom", "walk to door")
-    assert "grab milk" not in found  # it is in the fridge, which is closed
-    assert "walk to bed" not in found  # it is not seen
+    assert "grab milk" not in found  # the milk is in the fridge, which is closed
+    assert "walk to bed" not in found  # the bed is out of sight
     assert not [text for text in found if text.startswith(("find", "run", "rinse"))]
 
 
-def test_namesakes_are_listed_by_their_id() -> None:
+def test_objects_of_the_same_class_are_listed_with_their_id() -> None:
     home = two_mugs().play("WALK 30; GRAB 30; WALK 13")
     assert {"grab mug 13", "wash mug"} <= set(listed(home, mug=30))
     assert {"grab mug", "wash mug 30", "put mug on table"} <= set(listed(home, mug=13))
@@ -60,7 +60,7 @@ def test_namesakes_are_listed_by_their_id() -> None:
 
 
 @pytest.mark.parametrize("names", [{}, {"mug": 30}])
-def test_all_that_is_listed_can_be_done_and_is_listed_once(names: dict[str, int]) -> None:
+def test_every_listed_action_can_be_performed_and_is_listed_once(names: dict[str, int]) -> None:
     home = two_mugs()
     acts = "WALK 30; GRAB 30; WALK 12; GRAB 13; PUTBACK 30 12; WALK 10; OPEN 10; GRAB 11; WALK 20"
     seen_forms = set()
@@ -83,13 +83,13 @@ def stage_of(kind: str, n: int = 0, profile: str = "fixed") -> Stage:
     return load_stage(task.data, PROFILES[profile], "close")
 
 
-def test_the_body_is_always_there_and_what_is_worn_can_be_taken_off() -> None:
+def test_body_parts_are_always_in_reach_and_clothes_can_be_taken_off() -> None:
     stage = stage_of("wash_hands")
     now = stage.start(0)
     for action in ("walk to faucet", "switch on faucet"):
         now, _, reason = stage.step(now, action)
         assert reason == ""
-    # The body is in no room.
+    # Body parts are in no room.
     assert {"wash hands", "wash teeth", "wash face"} <= set(stage.admissible(now))
     assert "walk to hands" not in stage.admissible(now)
 
@@ -105,13 +105,13 @@ def test_the_body_is_always_there_and_what_is_worn_can_be_taken_off() -> None:
     assert f"take off {worn}" in stage.admissible(now)
 
 
-def test_what_was_carried_to_another_room_is_seen_where_it_lies() -> None:
-    # Upstream says that the mug is INSIDE the kitchen, from where it was carried.
+def test_an_object_carried_to_another_room_is_seen_there() -> None:
+    # Upstream keeps the mug INSIDE the kitchen, where it was grabbed.
     home = Home().play("WALK 13; GRAB 13; WALK 20; PUTBACK 13 20")
     assert {"grab mug", "wash mug"} <= set(listed(home))
 
 
-def test_what_a_task_is_about_and_furniture_that_opens_are_known_in_every_room() -> None:
+def test_objects_of_the_task_and_furniture_that_opens_are_listed_in_every_room() -> None:
     stage = stage_of("wash_clothes")
     scene, now = stage.scene, stage.start(0)
     found = set(stage.admissible(now))
@@ -126,8 +126,8 @@ def test_the_experts_actions_are_listed(profile: str) -> None:
     count = len(KINDS) if profile == "fixed" else 24
     proof = prove_tasks(VirtualHomeEnv, {"profile": profile}, "valid_seen", limit=count)
     assert proof.unlisted == [] and proof.actions > 5 * count
-    # Under SPA's rules, who sits or lies at the start never walks: upstream's STANDUP changes the
-    # character, and its other actions ask the initial graph. All else can be done there too.
+    # Under SPA's rules, a character that sits or lies at the start never walks: upstream's STANDUP
+    # changes its state, but the other actions read the initial graph. Every other task is solved.
     tasks = GeneratedTasks("valid_seen")
     homes = {task.id: task.data.load() for task in map(tasks.task, range(count))}
     begins_down = [
@@ -139,7 +139,7 @@ def test_the_experts_actions_are_listed(profile: str) -> None:
     assert proof.unsolved == (begins_down if profile == "spa" else [])
 
 
-def test_under_spas_rules_who_begins_sitting_walks_nowhere() -> None:
+def test_under_spas_rules_a_character_that_begins_sitting_cannot_walk() -> None:
     graph = household()
     next(node for node in graph["nodes"] if node["id"] == 3)["states"] = ["SITTING"]
     for profile, walks in ((SPA, False), (replace(SPA, first_posture=False), True)):

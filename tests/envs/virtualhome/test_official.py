@@ -83,7 +83,7 @@ def only(folder: Path, source: str, split: str = "all") -> Any:
 
 
 # -- triples -------------------------------------------------------------------------------------
-def test_a_triple_is_a_task_with_what_its_program_changed(folder):
+def test_the_goal_of_a_triple_is_what_its_program_changed(folder):
     write_triple(folder)
     task = only(folder, "triples")
     assert (task.id, task.type) == (f"triples/{SCENE}/set/file1_1", "Tidy up")
@@ -112,7 +112,7 @@ def test_a_program_that_changes_nothing_is_left_out_and_counted(folder: Path) ->
     assert tasks.reasons() == {"empty goal": 1}
 
 
-def test_a_program_without_graphs_is_no_task_and_counted(folder: Path) -> None:
+def test_a_program_without_graphs_is_left_out_and_counted(folder: Path) -> None:
     write_triple(folder)
     assert official_tasks("all", "triples", folder).coverage.complete
     write_triple(folder, "file2_1")
@@ -158,7 +158,7 @@ def write_programs(folder: Path, **programs: tuple[str, ...]) -> None:
         write(path, "\n".join((*TOLD, "", "", *acts)))
 
 
-def test_programs_that_fail_are_left_out_and_the_index_is_kept(
+def test_failing_programs_are_left_out_and_the_index_is_cached(
     folder, tmp_path, monkeypatch, capsys
 ):
     fails = ("[WALK] <mug> (1.13)", "[GRAB] <table> (1.12)")
@@ -175,7 +175,7 @@ def test_programs_that_fail_are_left_out_and_the_index_is_kept(
     assert out == "" and err.startswith(f"First listing of {folder}: which of its programs can")
     assert "\nprepare: 3/3 programs" in err and f"kept for later listings: {kept}\n" in err
     before = kept.read_text()
-    monkeypatch.setattr(official, "_fault", None)  # it is not asked again
+    monkeypatch.setattr(official, "_fault", None)  # programs are not tried again
     for cached in (official._faults, official._tasks, official._programs_by_path):
         cached.cache_clear()
     assert official_tasks("all", "programs", folder).left_out == tasks.left_out
@@ -187,7 +187,7 @@ def write_spa(folder: Path, *lines: Any, file: str = "new_unseen_test") -> None:
     write(folder / f"{file}.jsonl", "\n".join(map(json.dumps, lines)))
 
 
-def test_spas_lines_are_tasks_as_they_are(folder: Path) -> None:
+def test_each_line_of_spas_files_is_a_task(folder: Path) -> None:
     write_triple(folder)
     write_spa(folder, line(), line(id="18", revised_graph=differing()))
     for split in ("valid_unseen", "new_unseen_test"):
@@ -227,7 +227,7 @@ def test_a_damaged_line_is_named(change: dict[str, Any], problem: str, folder: P
     assert problem in message
 
 
-def test_a_line_and_a_graph_of_different_releases_are_told_apart(folder: Path) -> None:
+def test_a_line_that_does_not_match_its_graph_is_refused(folder: Path) -> None:
     write_triple(folder)
     goal = differing(nodes=[{**household()["nodes"][7], "class_name": "cup"}])
     write_spa(folder, line(revised_graph=goal))
@@ -242,7 +242,7 @@ def test_a_line_and_a_graph_of_different_releases_are_told_apart(folder: Path) -
 
 # -- splits --------------------------------------------------------------------------------------
 @pytest.mark.slow
-def test_splits_of_ours_share_nothing_and_unseen_names_are_unseen(test_data: Path) -> None:
+def test_our_splits_are_disjoint_and_unseen_titles_are_unseen(test_data: Path) -> None:
     folder = test_data / "virtualhome"
     parts = {split: list(official_tasks(split, "triples", folder)) for split in SPLITS}
     every = official_tasks("all", "triples", folder)

@@ -1,4 +1,4 @@
-"""Sets of upstream: our table of hashes iterates as Python's own, whatever is done to it."""
+"""Upstream's sets: our hash table iterates in the order of Python's own, after any operations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from creditrl.envs.virtualhome.rules import perform
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_the_table_iterates_as_a_python_set_of_the_same_history(seed: int) -> None:
+def test_the_table_iterates_like_a_python_set_with_the_same_history(seed: int) -> None:
     rng = Random(seed)
     pool = [
         rng.choice([rng.randrange(450), rng.randrange(1000, 1010), rng.randrange(2000, 2030)])
@@ -50,8 +50,8 @@ def test_the_table_iterates_as_a_python_set_of_the_same_history(seed: int) -> No
 
 
 def test_a_table_of_eight_slots_by_hand() -> None:
-    # 3 goes to slot 3. So would 315 = 8 * 39 + 3, which finds it taken; 315 >> 5 = 9 leads it to
-    # slot (3 * 5 + 1 + 9) % 8 = 1. What left slot 3 goes there again.
+    # 3 goes to slot 3. So would 315 = 8 * 39 + 3, but the slot is taken; 315 >> 5 = 9 leads it to
+    # slot (3 * 5 + 1 + 9) % 8 = 1. A member that left slot 3 returns there.
     table = HashSet([3, 315])
     assert list(table) == [315, 3]
     table.discard(3)
@@ -59,7 +59,7 @@ def test_a_table_of_eight_slots_by_hand() -> None:
     assert list(table) == [315, 3]
 
 
-def test_a_grabbed_thing_comes_from_the_first_of_the_set_not_from_the_lowest_id() -> None:
+def test_a_grabbed_object_comes_from_the_first_member_of_the_set_not_the_lowest_id() -> None:
     graph = household()
     graph["edges"] = [
         e for e in graph["edges"] if 25 not in (e["from_id"], e["to_id"]) or e["to_id"] == 2
@@ -83,11 +83,11 @@ def test_a_world_with_a_trail_is_pickled_without_its_scene() -> None:
 
 @pytest.mark.parametrize("profile", [SPA, V1])
 @pytest.mark.parametrize("seed", range(2))
-def test_who_looks_at_the_order_in_between_changes_none(seed: int, profile: Profile) -> None:
+def test_reading_the_order_in_between_does_not_change_it(seed: int, profile: Profile) -> None:
     rng = Random(seed)
     graph = stir(household(), seed)
     for node in graph["nodes"]:
-        node["id"] *= 64  # all in one slot: the order is that of what happened
+        node["id"] *= 64  # all in one slot, so that the order depends on the history
     graph["edges"] = [
         {**e, "from_id": e["from_id"] * 64, "to_id": e["to_id"] * 64} for e in graph["edges"]
     ]
@@ -97,7 +97,7 @@ def test_who_looks_at_the_order_in_between_changes_none(seed: int, profile: Prof
     keys = [(relation, node) for relation in (ON, INSIDE, CLOSE) for node in range(len(scene.ids))]
     for _ in range(120):
         past.append((world, other))
-        if rng.random() < 0.2:  # back to what was, as to a snapshot, and on in another way
+        if rng.random() < 0.2:  # back to an earlier world, as to a snapshot, and on from there
             world, other = rng.choice(past)
         act = draw(scene, world, profile, rng)
         world, failure = perform(scene, world, act, profile)
@@ -106,7 +106,7 @@ def test_who_looks_at_the_order_in_between_changes_none(seed: int, profile: Prof
         other.trail.follow(scene).after(scene, [("look",), ("rebuild",)]).order(*rng.choice(keys))
         if rng.random() < 0.1:
             other = pickle.loads(pickle.dumps(other))
-        # The one was followed in one go, from the start or where upstream asked for an order.
+        # The one trail is followed in one go, from the start or where upstream asked for an order.
         one, two = Trail(world.trail.ledger, world.trail.ops).follow(scene), other.trail
         assert [one.order(*key) for key in keys] == [two.follow(scene).order(*key) for key in keys]
         assert one.nodes() == two.follow(scene).nodes()

@@ -1,4 +1,4 @@
-"""Goals, and plans to them: worked by hand, hardly longer than the shortest, and from anywhere."""
+"""Goals, and plans to them: worked by hand, close to the shortest, and from any state."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def both(one: Goal, other: Goal) -> Goal:
 
 
 def words(home: Home, goal: Goal) -> list[str]:
-    """Return the plan from where a household is, which must work, as ``"WALK 12"``."""
+    """Return a plan from the household's current state, checked by playing it, as ``"WALK 12"``."""
     acts = plan(home.scene, home.world, goal, home.profile)
     assert acts is not None
     follow(home.scene, home.world, goal, acts, home.profile)
@@ -76,7 +76,7 @@ BY_HAND = {
         added((CHARACTER, "HOLDS_RH", MUG)),
         "PUTBACK 13 12; PUTBACK 14 12; GRAB 13",
     ),
-    # Whoever sits on the bed faces the television: nothing has to be done about that.
+    # Sitting on the bed means facing the television, so FACING needs no action.
     "who sits stands up to walk, and sits down in the end": (
         "WALK 25; SIT 25",
         both(
@@ -90,8 +90,8 @@ BY_HAND = {
         states(LAMP={"ON", "PLUGGED_IN"}),
         "PLUGIN 21; SWITCHON 21",
     ),
-    # What is in a cup is lost when the cup is taken. The fridge is in reach from the mug, and the
-    # milk is not: it takes another walk, with the mug in the other hand.
+    # A cup loses its contents when it is grabbed. The fridge is in reach from the mug, but not the
+    # milk: it takes another walk, with the mug in the other hand.
     "a cup is put down before it is filled": (
         "",
         added((MUG, "ON", BED), (MILK, "INSIDE", MUG)),
@@ -117,7 +117,7 @@ def test_plans_worked_by_hand(before: str, goal: Goal, expected: str) -> None:
     assert "; ".join(words(home, goal)) == expected
 
 
-def test_two_things_go_in_two_hands_and_the_door_is_opened_before_both_are_full() -> None:
+def test_two_objects_are_carried_together_and_the_door_is_opened_with_a_free_hand() -> None:
     goal = both(
         added((APPLE, "INSIDE", FRIDGE), (MUG, "INSIDE", FRIDGE)),
         states(FRIDGE={"CLOSED", "PLUGGED_IN"}),
@@ -125,25 +125,25 @@ def test_two_things_go_in_two_hands_and_the_door_is_opened_before_both_are_full(
     home = Home().play(
         "WALK 15; GRAB 15; WALK 20; PUTBACK 15 20; WALK 13; GRAB 13; WALK 21; PUTBACK 13 20"
     )
-    # Both lie on the bed, in the other room: nine actions, where one by one takes ten.
+    # Both lie on the bed, in the other room: nine actions; one by one it would take ten.
     assert len(words(home, goal)) == 9
 
 
 def test_after_leaving_a_stool_the_plan_sits_elsewhere() -> None:
-    # The rules keep "ON the stool" after standing up, and so the stool is taken.
+    # The rules keep "ON the stool" after standing up, so the stool counts as occupied.
     home = Home().play("WALK 25; SIT 25; STANDUP; SIT 25: occupied")
     goal = both(added((CHARACTER, "ON", STOOL)), states(CHARACTER={"SITTING"}))
     assert words(home, goal) == ["SIT 20"]
 
 
-def test_in_v1_things_are_found_first_and_doors_opened() -> None:
+def test_in_v1_plans_find_objects_and_open_doors() -> None:
     home = Home(V1).play("WALK 4; FIND 4; CLOSE 4; WALK 13")
     acts = words(home, added((BOOK, "ON", TABLE)))
     assert [act.split()[0] for act in acts[:3]] == ["WALK", "OPEN", "WALK"]
 
 
 def test_a_goal_out_of_reach_has_no_plan() -> None:
-    home = Home().play("WALK 13; WASH 13")  # what was cleaned cannot be made dirty
+    home = Home().play("WALK 13; WASH 13")  # no action makes a clean mug dirty
     for of_mug in ({"CLEAN", "OPEN"}, {"DIRTY"}):
         assert plan(home.scene, home.world, states(MUG=of_mug)) is None
 
@@ -169,7 +169,7 @@ def made(split: str, index: int) -> Household:
 
 
 def wander(home: Household, steps: int, dice: Random) -> World:
-    """Return the world after random actions, half of them with what the goal is about."""
+    """Return the world after random actions on the goal's objects and a few others."""
     world = home.world
     about = sorted(home.goal.objects())
     for _ in range(steps):
@@ -183,14 +183,14 @@ def wander(home: Household, steps: int, dice: Random) -> World:
 
 
 @pytest.mark.parametrize("steps", [1, 5, 20, 60])
-def test_from_anywhere_a_plan_exists_and_every_action_of_it_gets_nearer(steps: int) -> None:
+def test_from_any_state_a_plan_exists_and_each_action_shortens_it(steps: int) -> None:
     dice = Random(steps)
     for index in range(steps, 10 * len(KINDS), 41):
         home = made("train", index)
         world = wander(home, steps, dice)
         left = 120
         while True:
-            acts = plan(home.scene, world, home.goal)  # anew at every step
+            acts = plan(home.scene, world, home.goal)  # planned again at every step
             assert acts is not None and len(acts) <= left, (home.kind, index)
             if not acts:
                 break
@@ -202,7 +202,7 @@ def test_from_anywhere_a_plan_exists_and_every_action_of_it_gets_nearer(steps: i
 
 
 def reached_within(home: Household, count: int) -> bool:
-    """Return whether so few acts reach the goal, by trying all with what it is about."""
+    """Return whether that many acts can reach the goal, by trying all that involve its objects."""
     scene, character = home.scene, home.scene.ids[home.scene.character]
     about = home.goal.objects() - {character}
     for id in tuple(about):
@@ -239,7 +239,7 @@ GOAL = Goal(
 )
 
 
-def test_conditions_hold_one_by_one() -> None:
+def test_conditions_of_a_goal_are_met_one_by_one() -> None:
     home = Home()
     count = checks(home.scene, GOAL)
 
@@ -252,7 +252,7 @@ def test_conditions_hold_one_by_one() -> None:
     home.play("WALK 13; WASH 13")
     assert met() == 1
     home.play("GRAB 13")
-    assert met() == 2  # it is off the table
+    assert met() == 2  # the mug is off the table
     home.play("WALK 20; PUTBACK 13 20")
     assert met() == 3
     assert unmet(home.scene, home.world, GOAL) == Goal(states=((22, frozenset({"ON"})),))
@@ -260,16 +260,16 @@ def test_conditions_hold_one_by_one() -> None:
     assert met() == 4
 
 
-def test_all_states_of_a_node_count() -> None:
+def test_a_state_goal_must_match_all_states_of_the_node() -> None:
     home = Home()
-    wanted = Goal(states=((10, frozenset({"CLOSED"})),))  # it is PLUGGED_IN too
+    wanted = Goal(states=((10, frozenset({"CLOSED"})),))  # the fridge is PLUGGED_IN too
     assert checks(home.scene, wanted)(home.world) == 0
     home.play("WALK 10; PLUGOUT 10")
     wanted = Goal(states=((10, frozenset({"CLOSED", "PLUGGED_OUT"})),))
     assert checks(home.scene, wanted)(home.world) == 1
 
 
-def test_a_goal_is_what_differs_in_states_and_places() -> None:
+def test_the_goal_between_two_worlds_is_their_difference_in_states_and_places() -> None:
     home = Home()
     before = home.world
     home.play("WALK 13; WASH 13; GRAB 13; WALK 20; SIT 20; TURNTO 22")

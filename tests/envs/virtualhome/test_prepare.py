@@ -1,4 +1,4 @@
-"""Households in which programs can be carried out: what is put right, and what is not."""
+"""Households in which programs can be carried out: what is repaired, and what is not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TABLES = Tables(
 
 
 def program(script: str) -> Program:
-    """Return the program of "WALK glass 1000; SLEEP"."""
+    """Return the program of a script like "WALK glass 1000; SLEEP"."""
     return parse_program(
         re.sub(r" (\w+) (\d+)", r" <\1> (1.\2)", re.sub(r"^\w+", r"[\g<0>]", line))
         for line in script.split("; ")
@@ -67,14 +67,14 @@ def states(made: Preparation, id: int) -> set[str]:
     return set(next(n["states"] for n in made.graph["nodes"] if n["id"] == id))
 
 
-def test_the_scene_itself_stays_as_it_is() -> None:
+def test_preparation_does_not_change_the_scene() -> None:
     graph = household()
     before = copy.deepcopy(graph)
     goes("FIND glass 1000; GRAB glass 1000", graph)
     assert graph == before
 
 
-def test_things_are_in_good_order_before() -> None:
+def test_a_prepared_household_begins_tidy() -> None:
     made = prepared("SLEEP")
     assert states(made, 10) == {"CLOSED", "PLUGGED_IN", "CLEAN"}
     assert states(made, 4) == {"OPEN", "CLEAN"}
@@ -83,31 +83,31 @@ def test_things_are_in_good_order_before() -> None:
     assert states(made, 13) == {"CLEAN"}
 
 
-def test_what_a_program_brings_along_lies_where_it_may_in_the_room_it_is_wanted_in() -> None:
+def test_added_objects_are_placed_by_the_tables_in_the_room_that_needs_them() -> None:
     made = prepared("WALK kitchen 1; WALK glass 1000; GRAB glass 1000")
     assert heads(made, 1000, "INSIDE") == {1}
-    assert heads(made, 1000, "ON") == {12}  # the table, though the bed comes first
+    assert heads(made, 1000, "ON") == {12}  # the table, though the bed is listed first
     made = prepared("WALK bedroom 2; WALK remote 1000")
     assert (heads(made, 1000, "INSIDE"), heads(made, 1000, "ON")) == ({2}, set())
     made = goes("WALK glass 9")  # any free id will do
-    assert heads(made, 9, "INSIDE") == {1}  # a bed is for sitting: nothing is laid there
+    assert heads(made, 9, "INSIDE") == {1}  # beds are for sitting: nothing is placed there
     assert heads(made, 9, "ON") == {12}
 
 
-def test_switches_doors_and_plugs_are_as_the_program_finds_them() -> None:
+def test_switches_doors_and_plugs_begin_as_the_program_needs_them() -> None:
     lamp = "WALK lamp 21; PLUGIN lamp 21; SWITCHON lamp 21; SWITCHOFF lamp 21"
     made = goes(f"{lamp}; WALK fridge 10; CLOSE fridge 10")
     assert states(made, 21) >= {"OFF", "PLUGGED_OUT"}
     assert states(made, 10) >= {"OPEN"}
 
 
-def test_what_the_program_itself_brought_about_is_not_put_right() -> None:
+def test_states_that_the_program_caused_are_not_repaired() -> None:
     made = prepared("WALK tv 22; SWITCHON tv 22; SWITCHON tv 22")
     assert (made.done, made.cause) == (2, "wrong_state SWITCHON")
     assert made.failure is not None and made.failure.text == "tv (22) is not OFF."
 
 
-def test_what_is_used_where_one_stands_is_close_there() -> None:
+def test_objects_are_close_to_where_the_character_uses_them() -> None:
     made = goes("WALK table 12; FIND tv 22; SWITCHON tv 22")
     assert heads(made, 22, "CLOSE") == {20}  # found by walking: nothing to do
     made = goes("WALK tv 22; WALK table 12; SWITCHON tv 22")
@@ -123,7 +123,7 @@ def test_a_needed_thing_is_placed_on_what_it_is_used_with() -> None:
     assert heads(made, 1001, "ON") == {1000}
 
 
-def test_hands_clothes_seats_and_posture_are_put_right() -> None:
+def test_hands_clothes_seats_and_posture_are_prepared() -> None:
     assert heads(goes("FIND shirt 23; PUTOFF shirt 23"), 23, "ON") == {3}
     made = goes("WALK table 12; FIND mug 13; PUTBACK mug 13 table 12")
     assert heads(made, 3, "HOLDS_LH") == {13}
@@ -134,28 +134,28 @@ def test_hands_clothes_seats_and_posture_are_put_right() -> None:
     assert prepared("WALK table 12; STANDUP").cause == "upright STANDUP"
 
 
-def test_who_sits_and_watches_faces_what_is_watched() -> None:
+def test_a_seat_faces_what_is_watched_from_it() -> None:
     made = goes("WALK tv 22; WALK stool 25; SIT stool 25; WATCH tv 22")
     assert heads(made, 25, "FACING") == {22}
-    # Who walks there and does not turn to it watches nothing, whatever the graph.
+    # Without turning to the tv nobody can watch it, whatever the graph.
     assert prepared("WALK tv 22; WATCH tv 22").cause == "not_facing WATCH"
 
 
-def test_a_thing_in_something_closed_is_uncovered() -> None:
+def test_objects_in_closed_containers_are_made_accessible() -> None:
     milk = "WALK milk 11; GRAB milk 11"
     assert states(goes(milk), 10) >= {"OPEN"}
-    made = goes(f"{milk}; FIND fridge 10; OPEN fridge 10")  # later: so the milk is not in it
+    made = goes(f"{milk}; FIND fridge 10; OPEN fridge 10")  # later: so it is not in there
     assert heads(made, 11, "INSIDE") == {1}
 
 
-def test_both_rules_can_be_prepared_for() -> None:
+def test_programs_can_be_prepared_for_v1_and_the_fixed_rules() -> None:
     glass, bed = "glass 1000", "bed 20"
     for profile in (V1, FIXED):
         acts = f"WALK kitchen 1; FIND {glass}; GRAB {glass}; WALK {bed}; PUTBACK {glass} {bed}"
         goes(acts, profile=profile)
 
 
-def test_equal_programs_are_prepared_alike_whatever_was_prepared_before() -> None:
+def test_preparation_does_not_depend_on_earlier_programs() -> None:
     acts = "WALK glass 1000; GRAB glass 1000; DRINK glass 1000"
     home = Orderly(household())
     one = prepare(program(acts), home, TABLES)
@@ -164,7 +164,7 @@ def test_equal_programs_are_prepared_alike_whatever_was_prepared_before() -> Non
         assert (one.graph, one.acts, one.cause) == (other.graph, other.acts, other.cause)
 
 
-def test_what_the_scene_or_the_tables_do_not_know_is_named() -> None:
+def test_mismatched_and_unknown_classes_are_named() -> None:
     with pytest.raises(DataError, match="node 10 of the scene .* is a fridge, not a sofa"):
         prepared("WALK sofa 10")
     unknown = r"<program>:2: \[GRAB\] <glas> \(1000\): unknown class 'glas'"

@@ -1,4 +1,4 @@
-"""Programs as text, and the file and line of what is wrong with them."""
+"""Programs as text, and errors that name the file and line."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def test_a_line_that_cannot_be_read_is_named(text: str, what: str) -> None:
     assert what in message
 
 
-def test_a_program_without_acts_is_none() -> None:
+def test_a_program_without_acts_is_refused() -> None:
     with pytest.raises(DataError, match="empty.txt: no act in it"):
         parse_program("Title\n\nDescription\n", "empty.txt")
 
 
-def test_a_thing_that_the_scene_lacks_is_named_with_its_line_unless_names_do_not_count() -> None:
+def test_objects_that_the_scene_lacks_are_named_with_their_line() -> None:
     scene = Home().scene
     text = "Drink\n\n[WALK] <fridge> (10)\n[GRAB] <beer> (1.99)\n"
     message = refusal(DataError, lambda: parse_program(text, "drink.txt").acts(scene))

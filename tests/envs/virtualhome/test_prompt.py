@@ -1,4 +1,4 @@
-"""VirtualHome's prompts: the words, the worked example, and somebody's own files to the letter."""
+"""VirtualHome's prompts: the instruction, the worked example, and a user's own files verbatim."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def asked(observation: str = BEGINNING, **fields: Any) -> Ask:
 
 def test_the_instruction_lists_the_forms_that_the_environment_lists():
     listed = [re.sub("{obj}|{recep}", "{}", form) for form in VIRTUALHOME.actions]
-    # Under the default rules finding does nothing of its own, and is not listed.
+    # Under the default rules FIND has no effect of its own, and is not listed.
     assert sorted(listed) == sorted(ACTION_FORMS[name] for name in ORDER if name != "FIND")
 
 
@@ -66,7 +66,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return instruction, examples
 
 
-def test_files_are_told_to_the_letter(files):
+def test_files_are_used_verbatim(files):
     example = (Message("user", "The task is A."), Message("assistant", "Thought: t\nAction: a"))
     opening = (Message("user", "Do it.\n"), Message("assistant", "OK"))
     task = Message("user", BEGINNING)
@@ -85,7 +85,7 @@ def test_files_are_told_to_the_letter(files):
         ("walk to bed", "", False),
     ],
 )
-def test_everything_behind_the_first_action_counts(files, reply, action, valid):
+def test_the_action_is_everything_after_the_first_label(files, reply, action, valid):
     parsed = FilesForm(*files).parse(reply)
     assert (parsed.action, parsed.valid_format) == (action, valid)
 
@@ -103,7 +103,7 @@ def test_files_that_cannot_be_read_are_named(files, tmp_path):
         FilesForm(*files, shots=-1)
 
 
-def test_spas_own_conversation(test_data):
+def test_spas_own_files_give_its_conversation(test_data):
     folder = test_data / "virtualhome" / "spa_prompt"
     form = FilesForm(folder / "virtualhome_inst.txt", folder / "virtualhome_icl.json")
     env = gym.make(ENV_ID, profile="spa")

@@ -1,4 +1,4 @@
-"""VirtualHome for small policies: what they read, and what they choose among."""
+"""VirtualHome for small policies: the text they read, and the choices they get."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST = f"The task is {TASK}."
 
 
 def ask(*told: str, goal: str = TASK, admissible: tuple[str, ...] = ()) -> Ask:
-    """Return the ask after observations and actions by turns, the last an observation."""
+    """Return the ask after alternating observations and actions, the last an observation."""
     history = tuple(zip(told[:-1:2], told[1::2], strict=True))
     return Ask(told[-1], goal=goal, admissible_actions=admissible, history=history, env_id=ENV_ID)
 
@@ -30,7 +30,7 @@ class _ExpertTurn(NamedTuple):
     ask: Ask
     action: str
     standing_before: frozenset[str]
-    """What can be opened after each walk that is listed, if the action itself is not."""
+    """Actions admissible after the listed walks, if the expert's own action is not listed."""
 
 
 @lru_cache(maxsize=1)
@@ -69,9 +69,9 @@ def test_things_of_a_goal_become_numbers():
     assert goal.things == ("bowl", "plate", "kitchen cabinet")
     assert goal.words == "put1 and2 away in3. close it afterwards"
     beside = "Set(Set the table with the fork, the knife and the mug.)"
-    assert read_goal(beside).words == "set1 with2,3 and4"  # side by side, and apart
+    assert read_goal(beside).words == "set1 with2,3 and4"  # two adjacent objects, and one apart
     assert read_goal("Drink the milk").words == "drink1"  # a title alone
-    # Names of other houses are read where one can walk to them.
+    # Names of other houses are recognised if one can walk to them.
     one = ask("", goal="Read(Read the comic book.)", admissible=("walk to comic book",))
     assert compact(one) == "read1\nfar1 comic book"
 
@@ -89,19 +89,19 @@ def test_things_of_a_goal_become_numbers():
         ("", ("", "", "")),
     ],
 )
-def test_actions_are_taken_apart(action: str, parts: tuple[str, str, str]):
+def test_actions_are_parsed_into_verb_and_objects(action: str, parts: tuple[str, str, str]):
     assert act_of(action) == parts
 
 
-def test_facts_are_read_off_what_was_done_and_told():
+def test_facts_follow_from_actions_and_observations():
     plate, bowl = "plate is CLEAN. You have plate. ", "bowl is CLEAN, plate is CLEAN. You have bowl"
     facts = facts_of(ask(FIRST, "grab plate", plate, "grab bowl", f"{bowl}, plate. "))
     assert facts.hands == ["plate", "bowl"]  # the first is in the right hand
-    # Who does not see what it walked to stands before where it is.
+    # If the target of a walk is not seen, it is in the furniture that is.
     facts = facts_of(ask(FIRST, "walk to bowl", "kitchen_cabinet is CLOSED and CLEAN. "))
     assert facts.place["bowl"] == ("shut", "kitchen cabinet")
     facts = facts_of(ask(FIRST, "put bowl in plate", "Nothing happens."))
-    assert facts.failed and not facts.place  # done in vain
+    assert facts.failed and not facts.place  # the action failed
 
 
 # -- the text ------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def test_the_text_remembers_what_is_out_of_sight():
     ]
 
 
-def test_cleanness_is_told_where_the_task_is_about_it():
+def test_cleanness_is_shown_only_if_the_task_is_about_it():
     told = "bowl is DIRTY, plate is CLEAN. "
     assert "dirty" not in compact(ask(FIRST, "walk to bowl", told))
     washing = "Wash(Wash the bowl and the plate.)"
@@ -134,8 +134,8 @@ def test_texts_and_lists_are_short_and_all_choices_admissible():
         assert {*listed_actions(turn.ask)} <= {*turn.ask.admissible_actions}
 
 
-def test_the_expert_chooses_among_them_or_something_equal():
-    """It knows what furniture a thing is in and walks there; who walks to the thing gets there."""
+def test_the_experts_action_or_an_equivalent_is_among_the_choices():
+    """The expert walks to the furniture that holds a thing; walking to the thing gets there too."""
     turns = expert_turns()
     listed = sum(turn.action in choices(turn.ask) for turn in turns)
     equal = 0
@@ -158,7 +158,7 @@ DROPPED = ("grab bowl", HELD, "drop bowl", LIES)
 DESK = (FIRST, "wash desk", "You see desk is CLEAN.")
 DUST = "Wipe the dust off the desk and"
 CHOSEN: dict[str, tuple[tuple[str, ...], str, str, str]] = {
-    # What was told and done, the goal, the admissible actions, and the choices among them.
+    # Observations and actions, the goal, the admissible actions, and the choices among them.
     "what changes nothing": (
         (FIRST, "walk to bowl", LIES), TASK,
         "walk to bowl|walk to plate|grab bowl", "grab bowl|walk to plate",
@@ -191,12 +191,12 @@ CHOSEN: dict[str, tuple[tuple[str, ...], str, str, str]] = {
 
 
 @pytest.mark.parametrize(("told", "goal", "admissible", "chosen"), CHOSEN.values(), ids=CHOSEN)
-def test_choices_leave_out_what_leads_nowhere(told, goal, admissible, chosen):
+def test_choices_leave_out_useless_actions(told, goal, admissible, chosen):
     one = ask(*told, goal=goal, admissible=tuple(admissible.split("|")))
     assert choices(one) == tuple(chosen.split("|"))
 
 
-def test_things_are_put_where_things_stand():
+def test_choices_put_things_only_where_the_goal_may_want_them():
     admissible = tuple(
         f"put {one} {on} {two}"
         for one in ("spoon", "plate")
@@ -207,12 +207,12 @@ def test_things_are_put_where_things_stand():
     goal = "Serve(Put the spoon and the plate on the table and the bowl.)"
     listed = choices(ask("", goal=goal, admissible=admissible))
     moved = ["put plate in bowl", "put plate on table", "put spoon in bowl", "put spoon on table"]
-    assert sorted(listed) == moved  # and not on the plate, which is to be put somewhere itself
+    assert sorted(listed) == moved  # and not on the plate, which is to be moved itself
     again = "Serve(Put the plate on the table and put the spoon on it.)"
     assert "put spoon on plate" in choices(ask("", goal=again, admissible=admissible))
 
 
-def test_furniture_is_opened_where_a_thing_that_was_seen_is_shut_in():
+def test_choices_open_the_furniture_that_hides_a_thing():
     goal = "Decorate(Put the bowl on the desk.)"
     told = (FIRST, "walk to desk", "desk is CLEAN, bowl is CLEAN. ", "walk to bowl", "")
     one = ask(*told, goal=goal, admissible=("open cupboard", "wash bowl", "walk to desk"))

@@ -1,4 +1,4 @@
-"""The map shows what the graph says, where it says it, always in the same way, to all who watch."""
+"""The map shows what the graph says, to scale, reproducibly, and to everyone who watches."""
 
 from __future__ import annotations
 
@@ -108,21 +108,21 @@ def _count(image: np.ndarray, rect: tuple[int, ...], color: tuple[int, int, int]
 def test_boxes_are_drawn_to_scale():
     scene, world = _house()
     plan = map_plan(scene, world)
-    # 8 m across 640 - 2 * 8 pixels are 78 a metre, and 4 m of depth fit below each other.
+    # 8 m across 640 - 2 * 8 pixels make 78 pixels a metre, at which 4 m of depth fit as well.
     left, top, right, bottom = plan.rects[KITCHEN]
     assert (left, right - left, bottom - top) == (8, 312, 312)
     table = plan.rects[TABLE]
-    # x from 0.5 m, z up to 3.5 m: half a metre from the upper edge, for z points up.
+    # x from 0.5 m, z up to 3.5 m: half a metre below the upper edge, since z points up.
     assert table == pytest.approx((left + 39, top + 39, left + 117, top + 117), abs=1)
     assert plan.rects[BEDROOM][0] == right
 
 
-def test_what_stands_on_a_thing_or_in_it_is_drawn_there() -> None:
+def test_objects_on_or_in_a_thing_are_drawn_there() -> None:
     scene, world = _house()
     found = places(scene, world)
     cup, milk = found[scene.index[CUP]], found[scene.index[MILK]]
     assert (cup.x, cup.z, cup.how) == (pytest.approx(0.9), pytest.approx(2.9), "on")
-    # The milk has no box: in the middle of the fridge, of 25 cm.
+    # The milk has no box: it is drawn 25 cm wide in the middle of the fridge.
     assert (milk.x, milk.z, milk.how) == (pytest.approx(3.4), pytest.approx(3.4), "inside")
     assert milk.x1 - milk.x0 == pytest.approx(0.25)
     assert scene.index[HAND] not in found
@@ -133,12 +133,12 @@ def test_the_character_stands_where_it_hides_no_furniture() -> None:
     c = scene.index[ME]
     there = places(scene, _do(scene, world, ("WALK", SHELF)))
     me, shelf = there[c], there[scene.index[SHELF]]
-    # The shelf begins at z = 3.4 m: in front of it, by half of the character's 0.4 m and a stride.
+    # The shelf begins at z = 3.4 m: the character, 0.4 m wide, stands a stride in front of it.
     assert me.z + 0.2 <= shelf.z0 <= me.z + 0.4 and shelf.x0 <= me.x <= shelf.x1
     assert there[scene.index[BEDROOM]].near(me.x, me.z, 0)
 
 
-def test_what_is_held_is_drawn_at_the_character_and_what_is_put_down_where_it_is_put() -> None:
+def test_held_objects_are_drawn_at_the_character_and_placed_ones_where_they_were_put() -> None:
     scene, world = _house()
     cup = scene.index[CUP]
     held = _do(scene, world, ("WALK", CUP), ("GRAB", CUP))
@@ -152,7 +152,7 @@ def test_what_is_held_is_drawn_at_the_character_and_what_is_put_down_where_it_is
     assert places(scene, back)[cup] == places(scene, world)[cup]
 
 
-def test_the_picture_changes_where_something_was_moved_and_nowhere_else() -> None:
+def test_the_picture_changes_only_where_something_was_moved() -> None:
     scene, world = _house(character=None)
     carried = _do(scene, world, ("WALK", CUP), ("GRAB", CUP), ("WALK", SHELF))
     put = _do(scene, carried, ("PUTBACK", CUP, SHELF))
@@ -165,14 +165,14 @@ def test_the_picture_changes_where_something_was_moved_and_nowhere_else() -> Non
     assert ((xs >= left) & (xs <= right) & (ys >= top) & (ys <= bottom)).any()
     places_of = [rects[1][CUP], rects[0][CUP], rects[0][ME], rects[1][ME]]
     for x, y in zip(xs.tolist(), ys.tolist(), strict=True):
-        # Where it was, where it is, the character (a nose's length around it), and the words.
+        # The old place, the new place, the character (and its nose around it), and the caption.
         assert y >= height or any(
             r[0] - 8 <= x <= r[2] + 8 and r[1] - 8 <= y <= r[3] + 8 for r in places_of
         )
 
 
-def test_a_box_of_elsewhere_does_not_hold_and_boxes_may_be_given_by_id() -> None:
-    # The cup is ON the table, says its edge.
+def test_a_box_that_contradicts_the_edges_is_ignored_and_boxes_may_be_given_by_id() -> None:
+    # An edge says that the cup is ON the table.
     scene, world = _house(table=None, cup=(6.0, 1.0, 6.2, 1.2, 0, 0.1))
     box = {"center": [2.0, 0.4, 1.0], "size": [1.0, 0.8, 1.0]}
     found = places(scene, world, {TABLE: box})
@@ -182,7 +182,7 @@ def test_a_box_of_elsewhere_does_not_hold_and_boxes_may_be_given_by_id() -> None
     assert cup.x1 - cup.x0 == pytest.approx(0.2)  # as large as its box
 
 
-def test_a_house_without_boxes_has_all_its_things_in_their_rooms() -> None:
+def test_without_boxes_all_things_are_drawn_in_their_rooms() -> None:
     nothing = dict.fromkeys(("kitchen", "bedroom", "table", "shelf", "cup", "fridge", "lamp"))
     scene, world = _house(**nothing, character=None)
     rects = map_plan(scene, world).rects
@@ -192,12 +192,12 @@ def test_a_house_without_boxes_has_all_its_things_in_their_rooms() -> None:
         assert all(_within(rects[inner], rects[outer]) for inner in things), outer
     graph = world.graph(scene)
     graph["edges"] += [edge(CUP, "INSIDE", MILK), edge(MILK, "INSIDE", CUP)]
-    rects = map_plan(*Scene.of(graph)).rects  # things in a circle are in their room
+    rects = map_plan(*Scene.of(graph)).rects  # things in a cycle are in their room
     assert _within(rects[MILK], rects[KITCHEN]) and _within(rects[CUP], rects[KITCHEN])
 
 
 # -- what is seen ----------------------------------------------------------------------------------
-def test_equal_worlds_give_equal_pictures_and_others_give_others():
+def test_pictures_are_equal_exactly_if_the_worlds_are():
     first, again = _house(), _house()
     assert _digest(draw_map(*first)) == _digest(draw_map(*again))
     scene, world = first
@@ -229,7 +229,7 @@ def test_states_have_colours(node: int, act: str, before: str, after: str) -> No
         assert _count(image, rect, COLORS[lacks]) == 0
 
 
-def test_dirt_is_seen() -> None:
+def test_dirt_is_drawn() -> None:
     scene, world = _house()
     graph = world.graph(scene)
     graph["nodes"][scene.index[TABLE]]["states"] = ["DIRTY"]
@@ -252,7 +252,7 @@ def test_names_can_be_left_out() -> None:
     assert (named[height:] == bare[height:]).all()
 
 
-def test_pictures_have_the_size_that_was_asked_for_where_that_can_be() -> None:
+def test_pictures_have_the_requested_size_and_invalid_sizes_are_refused() -> None:
     scene, world = _house()
     for size in ((240, 180), (333, 500)):
         image = draw_map(scene, world, size)
@@ -266,7 +266,7 @@ def test_pictures_have_the_size_that_was_asked_for_where_that_can_be() -> None:
 
 
 # -- whole houses ----------------------------------------------------------------------------------
-def test_a_builtin_house_is_drawn_anew_after_every_action() -> None:
+def test_the_map_of_a_builtin_house_changes_with_every_action() -> None:
     home = GeneratedTasks("train").task(30).data.load()
     scene, world = home.scene, home.world
     worlds = [world]
@@ -283,7 +283,7 @@ def test_a_real_scene_is_drawn_to_scale_and_its_tasks_with_its_boxes(test_data: 
     folder = test_data / "virtualhome"
     scene, world = OfficialFolder(folder).scene("TestScene1_graph")
     full = map_plan(scene, world).rects
-    scale = (full[67][2] - full[67][0]) / 7.973  # the bedroom is 7.973 m wide, says its box
+    scale = (full[67][2] - full[67][0]) / 7.973  # its box says that the bedroom is 7.973 m wide
     kitchen = full[201]
     assert kitchen[2] - kitchen[0] == pytest.approx(7.964 * scale, abs=2)
     assert kitchen[3] - kitchen[1] == pytest.approx(7.5 * scale, abs=2)
@@ -310,7 +310,7 @@ def test_the_environment_draws_its_map():
         VirtualHomeEnv(picture_size=(10, 10))
 
 
-def test_text_has_posture_hands_and_what_came_of_the_last_action() -> None:
+def test_the_text_shows_posture_hands_and_the_outcome_of_the_last_action() -> None:
     env = VirtualHomeEnv(render_mode="ansi", task=30)
 
     def rows() -> dict[str, str]:
@@ -333,7 +333,7 @@ def test_text_has_posture_hands_and_what_came_of_the_last_action() -> None:
     assert rows()["last"].startswith("grab plate")
 
 
-def test_people_are_told_where_to_watch(capsys, monkeypatch):
+def test_human_mode_prints_where_to_watch(capsys, monkeypatch):
     without_display(monkeypatch)
     env = VirtualHomeEnv(render_mode="human", task=30)
     env.reset(seed=1)
@@ -370,7 +370,7 @@ def test_the_last_map_of_each_copy_is_served(watch: MapWatch) -> None:
     told = watch.show(0, RED, "first")
     assert told == f"Watch copy 0 at {watch.address}/0"
     assert watch.show(3, BLUE, "other").endswith("/3")
-    assert watch.show(0, BLUE, "grab café") == ""  # it is known by now
+    assert watch.show(0, BLUE, "grab café") == ""  # the address was given before
     page, headers = _get(f"{watch.address}/0")
     assert b"/0/map.png" in page and headers["Content-Type"].startswith("text/html")
     text, headers = _get(f"{watch.address}/0/text")

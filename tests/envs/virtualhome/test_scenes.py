@@ -1,4 +1,4 @@
-"""VirtualHome's own files: every layout, and the file and line of what is wrong."""
+"""VirtualHome's own files: every layout, and errors that name the file and line."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def linked(folder: Path, files: dict[str, bytes]) -> Path:
 
 
 @pytest.mark.parametrize("layout", [unpacked, tarred, zipped, linked])
-def test_a_release_is_read_as_it_unpacks_or_packed(layout: Any, tmp_path: Path) -> None:
+def test_a_release_is_read_unpacked_packed_or_linked(layout: Any, tmp_path: Path) -> None:
     folder = OfficialFolder(layout(tmp_path, release()))
     assert folder.scenes() == folder.scenes("2018-10-26") == (SCENE,)
     assert folder.scenes(full=True) == ("TestScene1_graph",)
@@ -195,8 +195,10 @@ def test_a_damaged_line_of_programs_is_named(
         ({"init_nodes": None}, f"no scene '{SCENE}' of v1.0.0."),
     ],
 )
-def test_a_triple_of_wrong_parts_is_named(change: dict[str, Any], problem: str, tmp_path: Path):
-    # U+2028 ends no line of a file.
+def test_an_invalid_triple_is_named_with_its_line(
+    change: dict[str, Any], problem: str, tmp_path: Path
+):
+    # U+2028 does not end a line of a file.
     told = {"task": "Sleep", "description": "go to sleep\u2028and dream", "program": ["[SLEEP]"]}
     whole = json.dumps({"id": "file1", "scene": SCENE, **told, **change}, ensure_ascii=False)
     path = tmp_path / "triples.jsonl"
@@ -221,7 +223,7 @@ def test_the_actions_of_language_planner_are_read_and_understood(tmp_path: Path)
         _ = OfficialFolder(tmp_path).action_strings
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
+def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
     told = "no such folder. Run `creditrl data get virtualhome --folder"
     with pytest.raises(DataError, match=told):
         OfficialFolder(tmp_path / "none")
@@ -235,7 +237,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         message = refusal(DataError, lambda: OfficialFolder(tmp_path).scenes())
         assert message.startswith(f"{tmp_path / name}: ")
         (tmp_path / name).unlink()
-    # Who names a part of the files is told their folder.
+    # The error for a path to a part of the files names their folder.
     (tmp_path / "triples.jsonl").write_text("")
     for part in ("triples.jsonl", "spa_prompt"):
         with pytest.raises(DataError, match=f"VirtualHome's files lie in {tmp_path}: set data_dir"):

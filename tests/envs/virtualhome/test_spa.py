@@ -1,4 +1,4 @@
-"""SPA's environment to the letter: how it reads, grounds and tells; then what it was seen to do."""
+"""SPA's environment reproduced exactly: reading, grounding and text; then SPA's recordings."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def two() -> Home:
         ("Thought: hm.\nAction: walk to kitchen", Act("WALK", (1,))),
         ("Action: step 3: walk to kitchen", Act("WALK", (1,))),
         ("put on shirt", Act("PUTON", (23,))),
-        # No form has these; they are taken apart at the spaces.
+        # No form matches these; they are split at the spaces.
         ("release mug", Act("RELEASE", (13,))),
         ("walk kitchen", Act("WALK", (1,))),
         ("lookat tv", Act("LOOKAT", (22,))),
         ("release", "unparsed"),
         ("dance", "unparsed"),
-        # Space at the end is as if it were not there, with `Action:` or without.
+        # Trailing space is ignored, with `Action:` or without.
         ("grab mug ", Act("GRAB", (13,))),
         ("Action: grab  ", "unparsed"),
         ("grab", "unparsed"),
@@ -102,7 +102,7 @@ def test_digits_in_names_become_the_id_too() -> None:
     assert reading(Home(SPA, graph), "grab mug2").act == Act("GRAB", (13,))
 
 
-def test_names_and_the_last_object_stay_though_the_action_fails() -> None:
+def test_names_and_the_last_object_are_kept_when_an_action_fails() -> None:
     home = Home(SPA)
 
     def kept(text: str) -> tuple[str, dict[str, int], int]:
@@ -117,7 +117,7 @@ def test_names_and_the_last_object_stay_though_the_action_fails() -> None:
 
 
 # -- grounding -----------------------------------------------------------------------------------
-def test_a_name_is_near_the_last_object_or_near_the_character_or_drawn():
+def test_a_name_is_resolved_near_the_last_object_near_the_character_or_by_a_draw():
     home = two()
     assert reading(home, "grab mug", mug=30).act == Act("GRAB", (30,))
     assert reading(home, "grab mug", last=12).act == Act("GRAB", (13,))  # CLOSE to the table
@@ -138,17 +138,17 @@ def test_draws_depend_on_seed_and_name_alone() -> None:
 
 
 # -- the start -----------------------------------------------------------------------------------
-def test_an_edge_goes_with_the_way_back_inside():
+def test_an_edge_is_dropped_together_with_an_opposite_inside_edge():
     edges = [(1, "CLOSE", 2), (3, "ON", 4), (2, "INSIDE", 1), (5, "INSIDE", 6), (6, "CLOSE", 7)]
-    # 1 CLOSE 2 meets 2 INSIDE 1: both go.
+    # 1 CLOSE 2 meets 2 INSIDE 1: both are dropped.
     assert drop_mutual(edges) == [(3, "ON", 4), (5, "INSIDE", 6), (6, "CLOSE", 7)]
     assert drop_mutual([(1, "INSIDE", 1), (2, "ON", 3)]) == [(2, "ON", 3)]
-    # Once 1 CLOSE 2 is gone, 3 CLOSE 4 is in its place, and the walk goes on behind it.
+    # Once 1 CLOSE 2 is gone, 3 CLOSE 4 is in its place, and the loop goes on after it.
     edges = [(1, "CLOSE", 2), (3, "CLOSE", 4), (4, "INSIDE", 3), (2, "INSIDE", 1)]
     assert drop_mutual(edges) == [(3, "CLOSE", 4), (4, "INSIDE", 3)]
 
 
-def test_a_task_begins_with_what_is_left() -> None:
+def test_a_task_begins_with_the_edges_that_remain() -> None:
     scene, world = begin(HandMade(MUG_ON_BED).load())
     # The fridge is CLOSE to the milk, so the milk is no longer INSIDE it.
     assert not world.has(scene, 11, "INSIDE", 10) and not world.has(scene, 10, "CLOSE", 11)
@@ -156,9 +156,9 @@ def test_a_task_begins_with_what_is_left() -> None:
 
 
 # -- telling -------------------------------------------------------------------------------------
-def test_the_sentence_is_about_classes():
+def test_the_sentence_describes_classes_not_objects():
     home = two().play("WALK 13")
-    # The other mug is in the bedroom, and is told of all the same.
+    # The other mug is in the bedroom, but is described all the same.
     assert sentence(home.scene, home.world) == (
         "face, mug is CLEAN, mug is DIRTY, table, mug ON table. "
     )
@@ -166,13 +166,13 @@ def test_the_sentence_is_about_classes():
     assert sentence(home.scene, home.world).endswith("You have mug, mug. ")
 
 
-def test_what_is_inside_several_things_is_seen_by_the_last_of_them() -> None:
+def test_an_object_inside_several_things_is_visible_if_the_last_one_is_open() -> None:
     graph = household()
     graph["edges"] = [e for e in graph["edges"] if e != edge(11, "INSIDE", 1)]
-    graph["edges"].append(edge(11, "INSIDE", 1))  # behind INSIDE 10, the closed fridge
+    graph["edges"].append(edge(11, "INSIDE", 1))  # after INSIDE 10, the closed fridge
     graph["edges"].append(edge(3, "CLOSE", 11))
     home = Home(SPA, graph)
-    # A set of 10 and 1 lists 1 first, wherever it was put in: 10 is the last.
+    # A set of 10 and 1 iterates 1 first, in whatever order they were added: 10 is the last.
     assert sentence(home.scene, home.world) == ""
     graph["nodes"][4]["states"] = ["OPEN"]
     home = Home(SPA, graph)
@@ -182,7 +182,7 @@ def test_what_is_inside_several_things_is_seen_by_the_last_of_them() -> None:
     assert sentence(home.scene, home.world) == ERROR_INPUT
 
 
-def test_what_is_listed_under_spa_means_what_it_says() -> None:
+def test_actions_listed_under_spa_have_unambiguous_texts() -> None:
     home = two()
     names: dict[str, int] = {}
     for acts in ("WALK 30; GRAB 30", "WALK 12", "GRAB 13; WALK 20"):
@@ -210,7 +210,9 @@ def test_what_is_listed_under_spa_means_what_it_says() -> None:
 # -- what SPA's environment was seen to do -------------------------------------------------------
 @pytest.mark.slow
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_recorded_programs_show_what_spas_environment_shows(flavour: Any, test_data: Path) -> None:
+def test_recorded_programs_give_the_texts_of_spas_environment(
+    flavour: Any, test_data: Path
+) -> None:
     marks = json.loads(GOLDEN.read_text("utf-8"))[flavour]
     tasks = official_tasks("all", "triples", test_data / "virtualhome")
     assert len(tasks) == len(marks) == 244
@@ -218,7 +220,7 @@ def test_recorded_programs_show_what_spas_environment_shows(flavour: Any, test_d
         assert digest(play(task.data.load(), flavour)) == marks[task.id], task.id
 
 
-def test_digests_forget_the_order_of_hashes_and_nothing_else() -> None:
+def test_digests_ignore_set_order_and_nothing_else() -> None:
     one = "mat is DIRTY, cup is OFF and CLEAN, cup ON mat. You have cup. "
     assert canonical(one) == canonical(
         "cup ON mat, cup is CLEAN and OFF, cup is OFF and CLEAN, mat is DIRTY. You have cup. "
@@ -228,7 +230,7 @@ def test_digests_forget_the_order_of_hashes_and_nothing_else() -> None:
     assert digest([(one, False)]) != digest([(one, True)])
 
 
-def test_repaired_means_that_finding_does_not_raise() -> None:
+def test_find_does_not_raise_in_the_repaired_flavour() -> None:
     home = HandMade(MUG_ON_BED, plan=(Act("FIND", (13,)),), names={"mug": 13}).load()
     assert isinstance(home.scene, Scene)
     assert play(home, "master") == [(ERROR_INPUT, False)]

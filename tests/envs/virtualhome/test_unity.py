@@ -1,7 +1,7 @@
-"""Protocol tests of the client of the Unity simulator, against a server of ours on this machine.
+"""Protocol tests of the Unity simulator's client, against our own server on this machine.
 
-They show what the client sends and what it makes of answers, good and bad. They cannot show that
-the real simulator answers so: nobody has run one here.
+They show what the client sends and how it handles answers, good and bad. They cannot show that
+the real simulator answers so: it has not been run here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def client_of(simulator: Simulator, **settings: Any) -> UnityClient:
 
 
 def failure(simulator: Simulator, client: UnityClient, action: str = "camera_count") -> str:
-    """Return the one line of the error that a command ends in."""
+    """Return the one-line error that a command raises."""
     said = refusal(SimulatorError, client.ask, action, strings=["x"])
     assert said.startswith(f"{simulator.url}: {action}: ")
     return said
@@ -59,7 +59,7 @@ def test_a_command_is_one_post_with_four_fields(simulator: Simulator) -> None:
     assert [request["intParams"] for request in simulator.requests[1:]] == [[4], [4], [], [], [4]]
 
 
-def test_a_graph_goes_out_and_comes_in_as_json_in_a_string(simulator: Simulator) -> None:
+def test_graphs_are_sent_and_received_as_json_strings(simulator: Simulator) -> None:
     client = client_of(simulator)
     assert client.environment_graph() == GRAPH
     answer = client.expand_scene(GRAPH, randomize=True, random_seed=3, prefabs={"cup": ["a"]})
@@ -72,7 +72,7 @@ def test_a_graph_goes_out_and_comes_in_as_json_in_a_string(simulator: Simulator)
     assert len(simulator.requests[2]["stringParams"]) == 2
 
 
-def test_a_character_stands_where_it_is_told(simulator: Simulator) -> None:
+def test_a_character_is_placed_at_random_in_a_room_or_at_a_position(simulator: Simulator) -> None:
     client = client_of(simulator)
     client.add_character()
     client.add_character("Chars/Male1", initial_room="kitchen")
@@ -93,7 +93,7 @@ def test_a_script_sends_settings_and_then_its_lines(simulator: Simulator) -> Non
     config, *sent = simulator.requests[0]["stringParams"]
     assert json.loads(config) == {**SCRIPT_SETTINGS, "skip_animation": True}
     assert sent == lines
-    assert not client.render_script(["<char0> [Open] <fridge> (3)"]).success  # an outcome
+    assert not client.render_script(["<char0> [Open] <fridge> (3)"]).success  # not an error
     with pytest.raises(ConfigError, match="Did you mean 'frame_rate'"):
         client.render_script(lines, framerate=3)
     with pytest.raises(ConfigError, match="a list of lines"):
@@ -101,7 +101,7 @@ def test_a_script_sends_settings_and_then_its_lines(simulator: Simulator) -> Non
     assert len(simulator.requests) == 2
 
 
-def test_cameras_give_pictures_in_three_colours(simulator: Simulator) -> None:
+def test_cameras_return_rgb_pictures(simulator: Simulator) -> None:
     client = client_of(simulator)
     assert client.idle() and client.camera_count() == 2
     assert client.camera_data([1, 0]) == [{"index": 1}, {"index": 0}]
@@ -117,7 +117,7 @@ def test_cameras_give_pictures_in_three_colours(simulator: Simulator) -> None:
 
 
 # -- what goes wrong -------------------------------------------------------------------------------
-def test_a_busy_simulator_is_asked_again_until_it_is_given_up(simulator: Simulator) -> None:
+def test_a_busy_simulator_is_retried_up_to_a_limit(simulator: Simulator) -> None:
     busy = {"status": 429, "fields": {"message": "Busy"}}
     for action in ("camera_count", "render_script"):
         simulator.plans = [busy, busy]
@@ -135,7 +135,7 @@ def test_only_requests_without_side_effects_are_retried(simulator: Simulator) ->
     said = failure(simulator, client_of(simulator), "render_script")
     assert "ran out of time: 'Timeout'" in said and len(simulator.requests) == 1
     simulator.plans = [late, late]
-    assert client_of(simulator).environment_graph() == GRAPH  # it changes nothing
+    assert client_of(simulator).environment_graph() == GRAPH  # reading the graph changes nothing
     assert len(simulator.requests) == 4
 
 
@@ -163,13 +163,13 @@ def test_a_refused_request_is_not_repeated(simulator: Simulator) -> None:
         ({"fields": {"message_list": [1]}}, "expected a whole 'value'"),
     ],
 )
-def test_an_answer_that_cannot_be_read_says_so(simulator, plan, expected):
+def test_an_unreadable_answer_is_an_error(simulator, plan, expected):
     simulator.plans = [plan]
     assert expected in failure(simulator, client_of(simulator))
     assert len(simulator.requests) == 1
 
 
-def test_refusals_and_answers_of_the_wrong_kind_are_named(simulator: Simulator) -> None:
+def test_refusals_and_unexpected_answers_are_errors(simulator: Simulator) -> None:
     client = client_of(simulator)
     no = {"fields": {"success": False, "message": "No such scene"}}
     simulator.plans = [{}, no, no]
@@ -196,14 +196,14 @@ def test_refusals_and_answers_of_the_wrong_kind_are_named(simulator: Simulator) 
 
 
 @pytest.mark.parametrize("plan", [{"delay": 20.0}, {"drip": 0.05}])
-def test_a_slow_answer_is_waited_for_no_longer_than_told(simulator, plan):
-    # A byte every 50 ms never lets a socket's own time-out pass; the whole has one as well.
+def test_a_slow_answer_times_out(simulator, plan):
+    # A byte every 50 ms never trips a socket's own timeout; the whole answer has one as well.
     simulator.plans = [plan]
     said = failure(simulator, client_of(simulator, timeout=0.3))
     assert "no answer within 0.3 s" in said and len(simulator.requests) == 1
 
 
-def test_scripts_have_a_time_out_of_their_own(simulator: Simulator) -> None:
+def test_scripts_have_their_own_timeout(simulator: Simulator) -> None:
     script = ["<char0> [StandUp]"]
     simulator.plans = [{"delay": 0.2}, {"delay": 20.0}]
     assert client_of(simulator, timeout=0.1).render_script(script).success
@@ -211,8 +211,8 @@ def test_scripts_have_a_time_out_of_their_own(simulator: Simulator) -> None:
         client_of(simulator, script_timeout=0.1).render_script(script)
 
 
-def test_nobody_there_is_said_after_all_tries() -> None:
-    with socket.socket() as taken:  # bound, and listening to nobody
+def test_an_unreachable_simulator_is_reported_after_all_tries() -> None:
+    with socket.socket() as taken:  # bound, but not listening
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         client = UnityClient(UnitySettings(url, retries=2, backoff=0.001))
@@ -220,13 +220,13 @@ def test_nobody_there_is_said_after_all_tries() -> None:
             client.idle()
 
 
-def test_a_client_travels_and_no_proxy_comes_between(simulator, monkeypatch):
+def test_a_client_can_be_pickled_and_ignores_proxies(simulator, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     again = pickle.loads(pickle.dumps(client_of(simulator)))
     assert again.settings.retries == 3 and again.idle()
 
 
-def test_threads_take_turns(simulator: Simulator) -> None:
+def test_requests_of_several_threads_are_sent_one_at_a_time(simulator: Simulator) -> None:
     client = client_of(simulator)
     simulator.plans = [{"delay": 0.05} for _ in range(6)]
     with ThreadPoolExecutor(6) as pool:
@@ -244,7 +244,7 @@ def test_settings_out_of_range_are_refused() -> None:
 
 
 # -- names and lines -------------------------------------------------------------------------------
-def test_names_match_by_themselves_without_underscores_and_by_the_table():
+def test_names_match_exactly_without_underscores_or_by_the_table():
     table = {"dining_room": ["kitchen"], "alarm_clock": ["clock"], "living_room": ["livingroom"]}
     unity = ["kitchen", "livingroom", "clock", "kitchentable"]
     ours = ["living_room", "kitchen_table", "dining_room", "alarm_clock", "kitchen"]
@@ -255,7 +255,7 @@ def test_names_match_by_themselves_without_underscores_and_by_the_table():
     assert match_names(["alarm_clock"], unity) == {}
 
 
-def test_lines_of_programs_become_lines_of_the_simulator() -> None:
+def test_program_lines_become_simulator_lines() -> None:
     assert script_line("[PUTBACK] <water_glass> (1.12) <desk> (40)", {"desk": "computerdesk"}) == (
         "<char0> [PutBack] <waterglass> (12) <computerdesk> (40)"
     )
@@ -268,7 +268,7 @@ def test_lines_of_programs_become_lines_of_the_simulator() -> None:
 
 
 # -- one character ---------------------------------------------------------------------------------
-def test_a_home_begins_with_the_scene_and_looks_through_the_characters_eyes(simulator):
+def test_a_home_loads_the_scene_and_uses_the_characters_camera(simulator):
     home = UnityHome(client_of(simulator), 1, room="kitchen", view=1, size=(3, 2))
     image = home.begin(GRAPH)
     assert image is not None
@@ -276,7 +276,7 @@ def test_a_home_begins_with_the_scene_and_looks_through_the_characters_eyes(simu
         *("clear", "environment", "expand_scene", "camera_count", "add_character"),
         *("camera_count", "camera_image"),
     ]
-    assert simulator.requests[-1]["intParams"] == [3]  # two fixed ones, then the second of two
+    assert simulator.requests[-1]["intParams"] == [3]  # 2 fixed ones, and its second
     assert image[0, 0].tolist() == [3, 5, 9] and home.unplaced == ("cup.9",)
 
 

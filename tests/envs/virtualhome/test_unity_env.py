@@ -1,6 +1,6 @@
-"""Protocol tests of ``interface="unity"``, end to end against a server of ours on this machine.
+"""Protocol tests of ``interface="unity"``, end to end against our own server on this machine.
 
-Its apartment follows our own rules. They cannot show that the real simulator answers so.
+Its apartment follows our own rules. They cannot show that the real simulator does so too.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ APARTMENT: dict[str, Any] = graph_of(
 
 @dataclass
 class Apartment(Simulator):
-    """A make-believe simulator in which one can do what our own rules allow."""
+    """A stand-in simulator that follows our own rules."""
 
     scene: Scene = field(init=False)
     world: World = field(init=False)
     size: tuple[int, int] | None = None
-    """Of pictures; None: as they are asked for."""
+    """Size of its pictures; None: the size that is requested."""
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         said = super().answer(asked)
@@ -72,7 +72,7 @@ class Apartment(Simulator):
             self.scene, self.world = Scene.of(APARTMENT)
         elif asked["action"] == "environment_graph":
             graph = self.world.graph(self.scene)
-            for n in graph["nodes"]:  # what the simulator has beyond the evolving graph
+            for n in graph["nodes"]:  # words that only the simulator's graphs contain
                 n["properties"], n["states"] = [*n["properties"], "SHINY"], [*n["states"], "DUSTY"]
             graph["edges"].append(edge(8, "BESIDE", 5))
             said["message"] = json.dumps(graph)
@@ -118,7 +118,7 @@ def test_an_episode_in_the_simulator(simulator: Apartment) -> None:
     assert simulator.requests[0]["intParams"] == [1]  # the task's apartment
     assert simulator.actions == [
         *("clear", "environment", "camera_count", "add_character"),
-        *("camera_count", "environment_graph"),  # no picture: nobody wants one
+        *("camera_count", "environment_graph"),  # no picture, since none is used
     ]
     assert (info["task_type"], info["score"], info["grounded"]) == ("book_to_bed", 0.0, True)
     assert {"walk to book", "walk to bed", "walk to fridge"} <= set(info["admissible_actions"])
@@ -142,7 +142,7 @@ def test_an_episode_in_the_simulator(simulator: Apartment) -> None:
     assert creditrl.segment_key(env) == "bed 7"
 
 
-def test_what_the_simulator_cannot_do_is_not_sent(simulator: Apartment) -> None:
+def test_actions_that_the_simulator_lacks_are_not_sent(simulator: Apartment) -> None:
     env = make(simulator, task=READ_IN_BED)
     env.reset(seed=0)
     asked = len(simulator.requests)
@@ -175,14 +175,14 @@ def test_the_cameras_picture_is_an_observation(simulator: Apartment, observation
         env.reset(seed=0)
 
 
-def test_gymnasiums_checker_has_nothing_to_say(simulator: Apartment) -> None:
+def test_gymnasiums_env_checker_passes(simulator: Apartment) -> None:
     env = make(simulator, task=READ_IN_BED)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env.unwrapped, skip_render_check=True)
 
 
-def test_it_is_nondeterministic_and_cannot_be_put_back(simulator: Apartment) -> None:
+def test_it_is_nondeterministic_and_has_no_snapshots(simulator: Apartment) -> None:
     env = make(simulator, task=READ_IN_BED, render_mode="ansi")
     graph = gym.make(ENV_ID, disable_env_checker=True)
     specs = [env.unwrapped.spec, graph.unwrapped.spec]
@@ -199,7 +199,7 @@ def test_it_is_nondeterministic_and_cannot_be_put_back(simulator: Apartment) -> 
     assert "livingroom (2)" in str(env.render())
 
 
-def test_each_copy_has_a_simulator_of_its_own(simulators: list[Apartment]) -> None:
+def test_each_copy_has_its_own_simulator(simulators: list[Apartment]) -> None:
     urls = tuple(one.url for one in simulators)
     options: dict[str, Any] = {"interface": "unity", "unity_urls": urls, "task": READ_IN_BED}
     venv = gym.make_vec(ENV_ID, num_envs=2, group_size=2, **options)
@@ -222,11 +222,11 @@ def test_a_dead_or_busy_simulator_is_named(simulator: Apartment) -> None:
     simulator.plans = [{"status": 429, "fields": {"message": "Busy"}}]
     with pytest.raises(SimulatorError, match=r"render_script: the simulator is busy: 'Busy'"):
         env.step("walk to book")
-    assert env.step("walk to book")[4]["grounded"]  # it was not lost
+    assert env.step("walk to book")[4]["grounded"]  # the episode was not lost
     simulator.plans = [{}, {"fields": {"message": json.dumps({"nodes": [7], "edges": []})}}]
     with pytest.raises(SimulatorError, match=r"environment_graph: .*version 2"):
         env.step("walk to bed")
-    with socket.socket() as taken:  # bound, and listening to nobody
+    with socket.socket() as taken:  # bound, but not listening
         taken.bind(("127.0.0.1", 0))
         simulator.url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(SimulatorError, match="nobody listens there"):
@@ -241,7 +241,7 @@ def test_splits_share_neither_task_nor_unseen_apartment() -> None:
     assert len(VirtualHomeConfig(interface="unity", task_types="watch_tv").tasks()) == 3
 
 
-def test_every_released_apartment_has_what_the_errands_are_about(test_data: Any) -> None:
+def test_every_released_apartment_has_the_objects_of_the_errands(test_data: Any) -> None:
     folder = OfficialFolder(test_data / "virtualhome")
     done = 0
     for number in (*APARTMENTS["train"], *APARTMENTS["valid_unseen"]):
@@ -249,10 +249,10 @@ def test_every_released_apartment_has_what_the_errands_are_about(test_data: Any)
         for errand in ERRANDS:
             met = wishes_met(scene, world, ApartmentTask(number, errand))
             done += met == len(errand.wishes)
-    assert done == 0  # nothing is done before it begins
+    assert done == 0  # no errand is done at the start
 
 
-def test_what_a_simulator_cannot_play_is_refused(simulator: Apartment) -> None:
+def test_tasks_that_a_simulator_cannot_play_are_refused(simulator: Apartment) -> None:
     with pytest.raises(DataError, match=r"Apartment 1 of the simulator has no 'computer'"):
         make(simulator, task="unity/1/use_computer").reset(seed=0)
     engine = UnityEngine(VirtualHomeConfig(interface="unity").simulators())

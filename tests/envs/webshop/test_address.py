@@ -1,4 +1,4 @@
-"""Addresses of pages: whatever the state, it is read back as it was."""
+"""Addresses of pages: every state is read back from its address unchanged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_paths_are_upstreams() -> None:
     )
     bought = chosen._replace(kind="done")
     assert address(bought, "s") == f"/done/s/B01/{options}"
-    # The last page needs no query any more.
+    # The last page no longer needs a query.
     assert read_address(address(bought, "s")) == (
         "s",
         Page("done", options=chosen.options)._replace(asin="B01"),
@@ -58,8 +58,8 @@ def test_every_state_is_read_back(page: Page, session: str) -> None:
 
 
 @given(page=PAGES, session=NAME)
-def test_no_part_is_one_that_browsers_resolve(page: Page, session: str) -> None:
-    # A browser takes "." and ".." out of a path, quoted or not.
+def test_no_part_of_a_path_is_one_that_browsers_resolve(page: Page, session: str) -> None:
+    # A browser resolves "." and ".." in a path, quoted or not.
     parts = address(page, session).partition("?")[0].split("/")
     assert not {part.lower().replace("%2e", ".") for part in parts} & {".", ".."}
 

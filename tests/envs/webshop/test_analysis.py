@@ -1,4 +1,4 @@
-"""Text to terms: what Lucene's own analyzer makes of the same texts."""
+"""Text to terms, as Lucene's own analyzer splits the same texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from creditrl.envs.webshop import analysis
 from creditrl.envs.webshop.analysis import LONGEST_WORD, terms
 
-# What Anserini 0.22.1's DefaultEnglishAnalyzer gives, terms parted by spaces.
+# The output of Anserini 0.22.1's DefaultEnglishAnalyzer, terms separated by spaces.
 LUCENE = [
     ("Women's Running Shoes", "women run shoe"),
     ("the cats' toys are in the box", "cat toi box"),
@@ -77,19 +77,19 @@ def test_any_text_has_terms(text: str) -> None:
     assert all(terms(text))
 
 
-# A dash that is not ASCII parts words as a blank does, and sends the whole text the long way.
+# A non-ASCII dash separates words like a blank, but sends the whole text the slow way.
 @given(st.text(st.sampled_from("abSs019_.:,;'’-#* "), max_size=40))
-def test_the_short_way_for_ascii_gives_what_the_grammar_gives(text: str) -> None:
+def test_the_fast_path_for_ascii_agrees_with_the_grammar(text: str) -> None:
     assert terms(text) == terms(text.replace(" ", "–")) == terms(f"–{text.replace(' ', '–')}")
 
 
-def test_the_short_way_is_right_for_all_short_texts() -> None:
+def test_the_fast_path_is_right_for_all_short_texts() -> None:
     for letters in product("as1_.:,'", repeat=4):
         text = "".join(letters)
         assert terms(text) == terms(f"–{text}–"), text
 
 
-# Tried from every start to every end, each of these would take seconds or minutes.
+# If every end were tried from every start, each of these would take seconds or minutes.
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -106,7 +106,7 @@ def test_long_texts_of_any_kind(text: str, expected: list[str]) -> None:
     assert terms(text) == expected
 
 
-def test_it_remembers_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "_REMEMBERED", 10)
     remembered = analysis._Terms()
     for _ in range(2):

@@ -47,7 +47,7 @@ def test_texts_are_like_those_of_the_real_products() -> None:
         assert shares[rank - 1] == pytest.approx(share, rel=0.3), rank
 
 
-def test_queries_are_like_those_of_people() -> None:
+def test_queries_are_like_those_that_people_type() -> None:
     counts = Counter(term for text in synthetic_documents(1_000) for term in set(terms(text)))
     queries = [terms(query) for query in synthetic_queries(200)]
     assert len(queries) == 200
@@ -64,7 +64,7 @@ def test_texts_and_queries_follow_from_the_seed() -> None:
     assert synthetic_queries(20) == synthetic_queries(20)
 
 
-def test_the_line_goes_through_the_last_two() -> None:
+def test_extrapolation_follows_the_line_through_the_last_two_sizes() -> None:
     twice = replace(FIGURES, documents=200_000, build_s=25.0, build_mb=350.0, disk_mb=100.0)
     line = line_through([replace(FIGURES, documents=1), FIGURES, twice], 400_000)
     assert line == {"build_s": 55.0, "build_mb": 450.0, "disk_mb": 200.0}
@@ -95,6 +95,6 @@ def test_bench_search_prints_a_table_and_writes_json(tmp_path, capsys):
         (("--queries", "0"), "expected at least 1"),
     ],
 )
-def test_sizes_that_cannot_be(flags, message, capsys):
+def test_impossible_sizes_are_refused(flags, message, capsys):
     assert run(["bench", "search", *flags]) == 2
     assert message in capsys.readouterr().err

@@ -58,7 +58,7 @@ def task(goal: Any = GOAL, number: int = 0) -> Task:
 
 
 class Pair:
-    """The same customers in memory and in the browser."""
+    """The same customers in memory and in the browser, compared after every action."""
 
     def __init__(
         self, rules: Rules, copies: int = 1, shop: Shop | None = None, **options: Any
@@ -121,7 +121,7 @@ EPISODE = (
     "click[attributes]",
     "click[< prev]",
     "click[red]",
-    "click[red]",  # once more: the address stays
+    "click[red]",  # once more: same address
     "click[washed red]",
     "click[large]",
     "click[buy now]",
@@ -144,7 +144,7 @@ def test_an_episode_in_the_browser_is_the_episode_in_memory(compat: str, mode: s
 
 @pytest.mark.slow
 @in_chromium
-def test_copies_wander_about_as_in_memory() -> None:
+def test_copies_behave_as_in_memory_on_random_walks() -> None:
     pair, rng = Pair(Rules(), copies=3), random.Random(3)
     for _ in range(2):
         pair.begin([task(), task(HUMAN_GOAL, 1), task(GOAL, 2)])
@@ -156,7 +156,7 @@ def test_copies_wander_about_as_in_memory() -> None:
 
 
 @in_chromium
-def test_what_traps_a_page_has_a_browser_shows_and_clicks_them() -> None:
+def test_a_browser_shows_and_clicks_awkward_option_names() -> None:
     pair = Pair(Rules())
     pair.act("search[gadget]")
     pair.act(f"click[{GADGET.asin.lower()}]")
@@ -176,7 +176,7 @@ def test_what_traps_a_page_has_a_browser_shows_and_clicks_them() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("compat", ["upstream", "fixed"])
 @pytest.mark.parametrize("show_attrs", [False, True])
-def test_an_option_of_any_name_leads_where_it_leads_in_memory(compat: str, show_attrs: bool):
+def test_an_option_of_any_name_behaves_as_in_memory(compat: str, show_attrs: bool):
     rules, shop = Rules(compat, show_attrs), small_shop((NAMESAKE, CARDIGAN))
     pair = Pair(rules, shop=shop, mode="text_rich")
     there = f"click[{NAMESAKE.asin.lower()}]"
@@ -207,7 +207,7 @@ _SIGNS = [
 
 @in_chromium
 @pytest.mark.slow
-def test_every_sign_looks_alike_in_memory_and_in_the_browser() -> None:
+def test_every_character_reads_the_same_in_memory_and_in_the_browser() -> None:
     values = [f"s{number} a{chr(sign)}b" for number, sign in enumerate(_SIGNS)]
     all_of_them = " ".join(values)
     product = Product.from_record(
@@ -243,7 +243,7 @@ def test_every_sign_looks_alike_in_memory_and_in_the_browser() -> None:
 
 @pytest.mark.slow
 @in_chromium
-def test_any_query_finds_what_it_finds_in_memory() -> None:
+def test_any_query_finds_the_same_as_in_memory() -> None:
     pair = Pair(Rules())
     for query in (
         "a\rb soft",  # a line of text has no line ends
@@ -251,7 +251,7 @@ def test_any_query_finds_what_it_finds_in_memory() -> None:
         "\n\r\n",
         "\x00\x1b\t",
         "\u2028</title>%0A#?&",
-        "😀 质量 soft \ue007\ue000",  # beyond the first plane; what selenium takes for keys
+        "😀 质量 soft \ue007\ue000",  # beyond the first Unicode plane; selenium's own key codes
         ". ..",
         "~soft",
         " soft  tea ",
@@ -268,7 +268,7 @@ def test_any_query_finds_what_it_finds_in_memory() -> None:
 
 
 @in_chromium
-def test_a_box_is_where_the_thing_is() -> None:
+def test_boxes_are_where_their_clickables_are() -> None:
     pair = Pair(Rules())
     pair.act("search[soft]")
     seen = [pair.browser.view(pair.browser.every).extra]
@@ -280,7 +280,7 @@ def test_a_box_is_where_the_thing_is() -> None:
     for name, (x, y, width, height) in zip(names, boxes, strict=True):
         there = driver.execute_script(f"{at}.textContent.trim()", x + width / 2, y + height / 2)
         assert there.lower() == name
-    # The purchase is the one thing of its colour, and all of it lies in its box.
+    # Only the purchase button has this colour, and all of it lies in its box.
     picture = pair.browser.render(0, "rgb_array")
     rows, columns = np.nonzero((picture == (0xF4, 0xA5, 0x20)).all(axis=2))
     x, y, width, height = boxes[names.index("buy now")]
@@ -290,7 +290,7 @@ def test_a_box_is_where_the_thing_is() -> None:
 
 
 @in_chromium
-def test_a_picture_is_of_the_page_and_the_same_every_time() -> None:
+def test_pictures_show_the_page_and_are_reproducible() -> None:
     shop, rules = small_shop(), Rules()
     engine = WebShopEngine(2, shop, rules)  # in memory, but it can be drawn
     other = WebShopEngine(1, shop, rules, viewport=(640, 480))
@@ -306,16 +306,16 @@ def test_a_picture_is_of_the_page_and_the_same_every_time() -> None:
     engine.act(engine.every, [CARD, "click[back to search]"])
     item = engine.render(0, "rgb_array")
     engine.act(engine.every[:1], ["click[red]"])
-    assert (engine.render(0, "rgb_array") != item).any()  # the option is marked, the thing red
+    assert (engine.render(0, "rgb_array") != item).any()  # the option is marked, the product red
     engine.begin(engine.every, [task(), task()], [0, 0])
     np.testing.assert_array_equal(engine.render(0, "rgb_array"), first)
     np.testing.assert_array_equal(engine.render(1, "rgb_array"), first)
     engine.close()
-    np.testing.assert_array_equal(engine.render(0, "rgb_array"), first)  # closed is not broken
+    np.testing.assert_array_equal(engine.render(0, "rgb_array"), first)  # closing breaks nothing
 
 
 @in_chromium
-def test_a_snapshot_is_gone_back_to_also_by_another_engine() -> None:
+def test_a_snapshot_can_be_restored_even_by_another_engine() -> None:
     pair = Pair(Rules(), mode="text_rich")
     for action in ("search[soft]", "click[next >]", "click[b00socks17]"):
         pair.act(action)
@@ -328,11 +328,11 @@ def test_a_snapshot_is_gone_back_to_also_by_another_engine() -> None:
     for engine in (*pair.both, fresh):
         engine.restore(engine.every, states, [task()])
         assert engine.view(engine.every).text_K == seen
-    pair.act("click[< prev]")  # to the second page, which it was come from
+    pair.act("click[< prev]")  # to the second page of results, as before
 
 
 @in_chromium
-def test_customers_share_a_tab_without_mixing() -> None:
+def test_customers_can_share_a_tab() -> None:
     shop, rules = small_shop(), Rules()
     window = Window(shop, rules, lambda goal, page: pytest.fail("nothing is bought"), tabs=1)
     goals = (GOAL, HUMAN_GOAL)
@@ -354,7 +354,7 @@ def test_customers_share_a_tab_without_mixing() -> None:
 
 
 @in_chromium
-def test_a_page_that_is_not_the_one_expected_is_an_error() -> None:
+def test_an_unexpected_page_is_an_error() -> None:
     shop, rules = small_shop(), Rules()
     window = Window(shop, rules, lambda goal, page: pytest.fail("nothing is bought"))
     there = search(shop, rules, START, "soft")
@@ -363,12 +363,12 @@ def test_a_page_that_is_not_the_one_expected_is_an_error() -> None:
         window.search(0, GOAL, START, "tea", there)
     with pytest.raises(BrowserError, match="has no 'buy now' to click"):
         window.click(0, GOAL, there, "buy now", there)
-    assert "Page 1" in read_text(window.look(0, GOAL, there).html)  # and goes on
+    assert "Page 1" in read_text(window.look(0, GOAL, there).html)  # and it still works
     window.close()
 
 
 def kill_browsers() -> list[psutil.Process]:
-    """Kill the browsers below this process, not their drivers; returns what was killed."""
+    """Kill the browsers below this process, not their drivers; return the killed processes."""
     below = psutil.Process().children(recursive=True)
     shells = [p for p in below if "--user-data-dir=" in " ".join(p.cmdline())]
     assert shells
@@ -380,7 +380,7 @@ def kill_browsers() -> list[psutil.Process]:
 
 @pytest.mark.slow
 @in_chromium
-def test_a_browser_that_dies_is_replaced_and_the_episode_goes_on() -> None:
+def test_a_dead_browser_is_replaced_and_the_episode_continues() -> None:
     pair = Pair(Rules())
     pair.act("search[soft]")
     lost = chromium()
@@ -389,7 +389,7 @@ def test_a_browser_that_dies_is_replaced_and_the_episode_goes_on() -> None:
     pair.act("click[large]")
     assert chromium() is not lost and not lost.running
     assert psutil.wait_procs(shells, timeout=10)[1] == []
-    # Also one that died while nobody used it.
+    # So is one that dies while it is not in use.
     lost = chromium()
     kill_browsers()
     Pair(Rules()).act("search[soft]")
@@ -397,7 +397,7 @@ def test_a_browser_that_dies_is_replaced_and_the_episode_goes_on() -> None:
 
 
 @in_chromium
-def test_an_interrupted_action_was_not_done_and_can_be_done_again(monkeypatch: pytest.MonkeyPatch):
+def test_an_interrupted_action_has_no_effect_and_can_be_repeated(monkeypatch: pytest.MonkeyPatch):
     pair = Pair(Rules())
     pair.act("search[soft]")
 
@@ -405,7 +405,7 @@ def test_an_interrupted_action_was_not_done_and_can_be_done_again(monkeypatch: p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Tab, "_arrive", interrupted)  # clicked, and nobody saw what came of it
+        patch.setattr(Tab, "_arrive", interrupted)  # clicked, but the result was never read
         with pytest.raises(KeyboardInterrupt):
             pair.browser.act(pair.browser.every, [CARD])
     pair.compare()
@@ -413,7 +413,7 @@ def test_an_interrupted_action_was_not_done_and_can_be_done_again(monkeypatch: p
 
 
 @in_chromium
-def test_a_forgotten_engine_gives_back_its_tabs_and_its_server() -> None:
+def test_a_collected_engine_releases_its_tabs_and_its_server() -> None:
     engine = browser_engine(1, small_shop(), Rules())
     engine.begin(engine.every, [task()], [0])
     engine.view(engine.every)
@@ -426,7 +426,7 @@ def test_a_forgotten_engine_gives_back_its_tabs_and_its_server() -> None:
 
 
 @in_chromium
-def test_the_environment_takes_it_as_an_option() -> None:
+def test_the_browser_is_an_option_of_the_environment() -> None:
     text = gym.make("CreditRL/WebShop-v0", num_products=40)
     drawn = {"interface": "browser", "render_mode": "rgb_array", "viewport": (800, 600)}
     live = gym.make("CreditRL/WebShop-v0", num_products=40, **drawn)
@@ -449,7 +449,7 @@ def test_the_environment_takes_it_as_an_option() -> None:
 
 
 # -- people --------------------------------------------------------------------------------------
-def test_without_a_display_people_are_told_where_to_watch(capsys, monkeypatch):
+def test_without_a_display_human_mode_prints_where_to_watch(capsys, monkeypatch):
     without_display(monkeypatch)
     monkeypatch.setattr(sys, "platform", "linux")
     engine = WebShopEngine(1, small_shop(), Rules())
@@ -463,13 +463,13 @@ def test_without_a_display_people_are_told_where_to_watch(capsys, monkeypatch):
         engine.render(0, "human")
         with urllib.request.urlopen(address, timeout=20) as page:
             assert read_text(page.read().decode()) == engine.view(engine.every).text_K[0]
-    assert capsys.readouterr().out == ""  # said once
+    assert capsys.readouterr().out == ""  # printed once
     engine.close()
 
 
 @in_chromium
 def test_with_a_display_a_window_shows_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Here the window is a headless one.
+    # In this test the window is headless.
     monkeypatch.setattr("creditrl.envs.webshop.window.has_display", lambda: True)
     monkeypatch.setattr("creditrl.envs.webshop.window.chromium", lambda headless=True: chromium())
     engine = WebShopEngine(1, small_shop(), Rules())
@@ -480,14 +480,14 @@ def test_with_a_display_a_window_shows_the_page(monkeypatch: pytest.MonkeyPatch)
     engine.act(engine.every, ["search[soft]"])
     engine.render(0, "human")
     assert read_text(driver.page_source) == engine.view(engine.every).text_K[0]
-    driver.execute_script("location.href = 'about:blank'")  # somebody plays with it
+    driver.execute_script("location.href = 'about:blank'")  # the user clicks in it
     engine.act(engine.every, ["click[back to search]"])
     engine.render(0, "human")
     assert read_text(driver.page_source) == engine.view(engine.every).text_K[0]
     engine.close()
 
 
-def test_without_the_extra_people_read_the_text(capsys, monkeypatch, hidden):
+def test_without_the_extra_human_mode_prints_the_text(capsys, monkeypatch, hidden):
     without_display(monkeypatch)
     hidden("starlette")
     engine = WebShopEngine(1, small_shop(), Rules())
@@ -498,14 +498,14 @@ def test_without_the_extra_people_read_the_text(capsys, monkeypatch, hidden):
 
 # -- what is missing -----------------------------------------------------------------------------
 @pytest.mark.parametrize("package", ["selenium", "starlette", "jinja2", "uvicorn"])
-def test_a_missing_package_is_named_with_what_installs_it(hidden, package):
+def test_a_missing_package_is_named_with_its_install_command(hidden, package):
     hidden(package)
     command = re.escape(install_command("browser"))
     with pytest.raises(MissingExtraError, match=f"{package}.*{command}"):
         browser_engine(1, small_shop(), Rules())
 
 
-def test_a_missing_program_is_named_with_what_installs_it(monkeypatch, tmp_path):
+def test_a_missing_program_is_named_with_its_install_command(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
         MissingExtraError, match="^Chromium is not on the path. On Debian or Ubuntu"
@@ -524,7 +524,9 @@ def test_a_missing_program_is_named_with_what_installs_it(monkeypatch, tmp_path)
     assert find_programs() == (str(tmp_path / "chromium"), str(tmp_path / "chromedriver"))
 
 
-def test_a_driver_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_driver_that_fails_to_start_is_a_one_line_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     from creditrl.envs.webshop.chromium import Chromium
 
     for name in ("chromium", "chromedriver"):
@@ -588,7 +590,7 @@ def folder() -> Iterator[Path]:
 @pytest.mark.slow
 @in_chromium
 @pytest.mark.parametrize("how", ENDS)
-def test_nothing_is_left_running_after(how: str, folder: Path) -> None:
+def test_no_process_or_file_is_left_after_the_end(how: str, folder: Path) -> None:
     end, sign, code = ENDS[how]
     script = PLAY.format(tests=str(Path(__file__).parents[2]), end=end)
     player = subprocess.Popen(
@@ -628,7 +630,7 @@ def test_nothing_is_left_running_after(how: str, folder: Path) -> None:
 
 
 def lives(process: psutil.Process) -> bool:
-    """Return whether a process runs; one that nobody asked about its end does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -636,7 +638,7 @@ def lives(process: psutil.Process) -> bool:
 
 
 @in_chromium
-def test_an_end_while_it_starts_leaves_nothing_either(folder: Path) -> None:
+def test_no_process_or_file_is_left_after_an_end_during_startup(folder: Path) -> None:
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from creditrl.envs.webshop.chromium import chromium\n"

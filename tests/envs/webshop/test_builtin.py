@@ -1,4 +1,4 @@
-"""The builtin shop's goals: each can be reached and found, and no split knows another's."""
+"""The builtin shop's goals: each can be reached and found, and no two splits share one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def wish(goal: Goal) -> tuple[object, ...]:
 
 # Every goal can be reached.
 @pytest.mark.parametrize("compat", ["fixed", "upstream"])
-def test_the_goals_own_product_with_its_own_options_pays_in_full(compat: Compat):
+def test_a_goals_own_product_and_options_get_the_full_reward(compat: Compat):
     for goal in EVERY_GOAL:
         product = product_of(goal)
         options = [(name, v) for name, values in product.options for v in values]
@@ -68,7 +68,7 @@ def values_of(goal: Goal) -> set[object]:
     return {value for _, value in goal.options} if goal.human else set(goal.options)
 
 
-def test_no_goal_is_met_by_buying_at_random_and_most_not_without_their_options():
+def test_goals_with_options_are_not_met_without_choosing_them():
     without = []
     for goal in EVERY_GOAL[::7]:
         parts = reward(product_of(goal), goal, SHOP.price(goal.asin), ())
@@ -77,12 +77,12 @@ def test_no_goal_is_met_by_buying_at_random_and_most_not_without_their_options()
     assert 0.1 < sum(without) / len(without) < 0.3
 
 
-def test_every_goals_product_is_on_the_first_page_of_some_search_for_its_words():
+def test_every_goals_product_is_on_the_first_page_of_some_query_for_it():
     rules = Rules()
     assert {best_query(SHOP, rules, goal).page for goal in EVERY_GOAL[::4]} == {1}
 
 
-def test_most_products_are_found_by_the_instruction_but_seldom_alone_at_the_top():
+def test_the_instruction_finds_most_products_but_seldom_ranks_them_first():
     places = []
     for goal in EVERY_GOAL[::5]:
         results = list(SHOP.index.search(goal.instruction.lower()))
@@ -93,7 +93,7 @@ def test_most_products_are_found_by_the_instruction_but_seldom_alone_at_the_top(
     assert share["later"] < 0.1 * len(places)
 
 
-def test_products_of_the_same_kind_satisfy_goals_in_part():
+def test_products_of_the_same_kind_meet_goals_in_part():
     by_kind: dict[str, list[Product]] = {}
     for product in PRODUCTS:
         by_kind.setdefault(product.query, []).append(product)
@@ -113,7 +113,7 @@ def test_products_of_the_same_kind_satisfy_goals_in_part():
 
 
 # Texts and limits.
-def test_synthetic_goals_read_as_upstreams_do_and_human_like_ones_name_plain_values():
+def test_synthetic_goals_read_like_upstreams_and_human_like_ones_name_plain_values():
     goal = BuiltinGoals("train").task(0).data
     assert goal.instruction == (
         "Find me high definition, easy clean, high quality screen protectors with touch screen "
@@ -172,12 +172,12 @@ def test_no_goal_is_in_two_splits_in_any_wording():
         assert not {goal.instruction for goal in of(a)} & {goal.instruction for goal in of(b)}
 
 
-def test_training_knows_no_product_of_valid_unseen_and_every_one_of_valid_seen():
+def test_train_has_every_product_of_valid_seen_and_none_of_valid_unseen():
     train = {goal.asin for goal in of("train")}
     unseen = {goal.asin for goal in of("valid_unseen")}
     assert not train & unseen
     assert {goal.asin for goal in of("valid_seen")} <= train
-    # Some kinds are new there, with all their products; of others only the product is.
+    # Some kinds of products are new there; of others only the product is.
     kinds = {kind_of(product_of(goal)).query for goal in of("train")}
     new = {goal.query for goal in of("valid_unseen")} - kinds
     assert len(new) == 11 and all(
@@ -206,7 +206,7 @@ def test_tasks_are_numbered_in_their_split_and_found_by_id():
             BuiltinGoals("train").find(name)
 
 
-def test_in_a_mixed_set_the_kinds_take_turns_under_their_own_ids():
+def test_a_mixed_set_alternates_kinds_and_keeps_their_ids():
     mixed = BuiltinGoals("valid_seen", kind="mixed")
     synthetic, human = (BuiltinGoals("valid_seen", kind=k) for k in ("synthetic", "human"))
     assert len(mixed) == 2 * min(len(synthetic), len(human))
@@ -217,12 +217,12 @@ def test_in_a_mixed_set_the_kinds_take_turns_under_their_own_ids():
 
 
 @pytest.mark.parametrize("kind", GOAL_KINDS)
-def test_goals_are_drawn_by_their_weights_where_that_is_asked_for(kind: GoalKind):
+def test_goals_are_drawn_by_their_weights_on_request(kind: GoalKind):
     assert BuiltinGoals("train", kind=kind).weights() is None
     tasks = BuiltinGoals("train", kind=kind, draws="weighted")
     weights = tasks.weights()
     assert weights is not None and len(weights) == len(tasks)
-    for human in (False, True):  # within a kind as upstream weighs them
+    for human in (False, True):  # within a kind, by upstream's weights
         own = [i for i, task in enumerate(tasks) if task.data.human is human]
         given = np.array([tasks.task(i).data.weight for i in own])
         share = 2.0 if kind == "mixed" else 1.0
@@ -233,7 +233,7 @@ def test_goals_are_drawn_by_their_weights_where_that_is_asked_for(kind: GoalKind
     np.testing.assert_allclose(shifted[:-1], [0.0, *weights[:-2]])
 
 
-def test_difficulty_counts_what_is_asked_for():
+def test_difficulty_counts_the_conditions_of_a_goal():
     task = BuiltinGoals("train").task(0)
     assert task.difficulty == difficulty(task.data) == 4 + 2 + 1
     free = next(goal for goal in EVERY_GOAL if goal.price_upper == NO_LIMIT)
@@ -246,7 +246,7 @@ def test_impossible_requests_are_refused():
     with pytest.raises(ConfigError, match="kind='humans' is unknown. Did you mean 'human'"):
         BuiltinGoals("train", kind="humans")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="num_products=1: split 'train' has no synthetic goal"):
-        BuiltinGoals("train", 1)  # the first product is kept for valid_unseen
+        BuiltinGoals("train", 1)  # the first product is reserved for valid_unseen
     with pytest.raises(IndexError, match="out of range"):
         BuiltinGoals("train").task(-1)
 
@@ -281,12 +281,12 @@ def test_the_reader_of_official_files_makes_the_same_goals(exported: Path):
     assert len(official_tasks("test", data_dir=exported, num_products=1000)) == 500
 
 
-def test_exports_hold_what_upstreams_loader_asks_for(exported: Path):
+def test_exports_contain_everything_upstreams_loader_reads(exported: Path):
     names = ("items_shuffle_1000", "items_ins_v2_1000", "items_human_ins")
     records, extras, human = (
         json.loads((exported / f"{name}.json").read_text("utf-8")) for name in names
     )
-    assert set(extras) == {record["asin"] for record in records}  # it looks every product up
+    assert set(extras) == {record["asin"] for record in records}  # it looks up every product
     assert dict(builtin_requests(PRODUCTS)) == human
     for record in records:
         assert record["images"] and record["pricing"].startswith("$")

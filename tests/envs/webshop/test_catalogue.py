@@ -1,4 +1,4 @@
-"""Catalogues: the same products from memory and from disk, and no damage that goes unnoticed."""
+"""Catalogues: the same products from memory and from disk, and every damage is noticed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PRODUCTS = [Product.from_record(one, EXTRAS[one["asin"]]) for one in RECORDS]
 
 
 def many(count: int) -> Iterator[Product]:
-    """Products in an order that is not the one of their ids."""
+    """Products whose order differs from that of their ids."""
     return (replace(PRODUCTS[0], asin=f"B{i * 7919 % count:09d}") for i in range(count))
 
 
@@ -51,7 +51,7 @@ def test_disk_and_memory_hold_the_same(path: Path) -> None:
             catalogue.product(4)
 
 
-def test_the_key_names_the_content(path: Path) -> None:
+def test_the_key_depends_on_the_content(path: Path) -> None:
     disk = DiskCatalogue.build(path, PRODUCTS)
     assert disk.key == MemoryCatalogue(PRODUCTS).key == DiskCatalogue(path).key
     keys = {disk.key, MemoryCatalogue(PRODUCTS[::-1]).key, MemoryCatalogue(PRODUCTS[:2]).key}
@@ -60,7 +60,7 @@ def test_the_key_names_the_content(path: Path) -> None:
     assert MemoryCatalogue(PRODUCTS, "mine").key == "mine"
 
 
-def test_ids_are_found_among_many_and_none(path: Path) -> None:
+def test_ids_are_found_in_large_and_empty_catalogues(path: Path) -> None:
     disk = DiskCatalogue.build(path, many(1000))
     assert disk.asins() == [p.asin for p in many(1000)]
     assert [disk.position(asin) for asin in disk.asins()] == list(range(1000))
@@ -68,25 +68,25 @@ def test_ids_are_found_among_many_and_none(path: Path) -> None:
     assert len(disk) == 0 and disk.position("B000000001") is None and disk.asins() == []
 
 
-def test_two_products_of_one_id_are_refused(path: Path) -> None:
+def test_duplicate_ids_are_refused(path: Path) -> None:
     twice = [*PRODUCTS, replace(PRODUCTS[0], title="other"), PRODUCTS[0]]
     with pytest.raises(DataError, match="'B000000001' stands for 3 products of one catalogue"):
         MemoryCatalogue(twice)
     with pytest.raises(DataError, match="two records have the key 'B000000001'"):
         DiskCatalogue.build(path, twice)
-    for key in ("", "a\0b"):  # they could not be found again
+    for key in ("", "a\0b"):  # lookup by id would fail
         with pytest.raises(DataError, match="cannot be the key of a record"):
             RecordFile.build(path, [(key, b"1")], "x")
-    assert os.listdir(path.parent) == []  # nothing half made
+    assert os.listdir(path.parent) == []  # no partial file is left
 
 
 @pytest.mark.parametrize("asin", ["b000000001", " B00000001", "B\n", "B0000000012", ""])
-def test_ids_that_no_click_could_name_are_refused(asin: str) -> None:
+def test_ids_that_cannot_be_clicked_are_refused(asin: str) -> None:
     with pytest.raises(DataError, match="is not a product id: .* Rename it, e.g. '?[A-Z]"):
         MemoryCatalogue([replace(PRODUCTS[0], asin=asin)])
 
 
-def test_a_file_that_fails_to_be_written_leaves_the_old_one(path: Path) -> None:
+def test_a_failed_write_keeps_the_old_file(path: Path) -> None:
     DiskCatalogue.build(path, PRODUCTS)
 
     def failing() -> Iterator[Product]:
@@ -99,7 +99,7 @@ def test_a_file_that_fails_to_be_written_leaves_the_old_one(path: Path) -> None:
 
 
 def test_a_damaged_byte_is_noticed(path: Path) -> None:
-    # Somewhere in the head, the records, the tables: whatever is still read must be right.
+    # A byte of the head, the records or the tables: whatever can still be read must be right.
     DiskCatalogue.build(path, PRODUCTS)
     sound = path.read_bytes()
     places = range(0, len(sound), 7)
@@ -113,11 +113,11 @@ def test_a_damaged_byte_is_noticed(path: Path) -> None:
         except DataError as error:
             noticed += 1
             assert str(error).startswith(f"{path}: ") and "Delete it" in str(error)
-    # The head is padded with blanks, and those may change.
+    # The head is padded with blanks, which may change.
     assert noticed > len(places) - 1024 // 7
 
 
-def test_a_cut_file_is_noticed(path: Path) -> None:
+def test_a_truncated_file_is_noticed(path: Path) -> None:
     DiskCatalogue.build(path, PRODUCTS)
     sound = path.read_bytes()
     for size in (0, 500, 1500, len(sound) - 1):
@@ -137,13 +137,13 @@ def test_other_files_are_refused(path: Path) -> None:
         DiskCatalogue(path)
 
 
-def test_it_travels_to_other_processes_by_its_path(path: Path) -> None:
+def test_a_catalogue_is_pickled_as_its_path(path: Path) -> None:
     disk = DiskCatalogue.build(path, many(300))
     text = pickle.dumps(disk)
     assert len(text) < 500
     assert pickle.loads(text).product(7) == disk.product(7)
     with multiprocessing.get_context("fork").Pool(2) as pool:
-        # Both read through the file that this process has opened.
+        # Both read through the file that this process has open.
         assert pool.map(disk.product, range(300), chunksize=1) == list(many(300))
 
 
@@ -161,14 +161,14 @@ def test_many_products_need_little_memory(path: Path) -> None:
     assert held < 4e6 and peak < 5e6
 
 
-def test_products_are_kept_for_the_next_reader(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_are_cached(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = DiskCatalogue.build(path, PRODUCTS)
     first = disk.product(1)
     monkeypatch.setattr(module, "_unpacked", lambda record: pytest.fail("read again"))
     assert disk.product(1) is first
 
 
-def test_the_document_of_a_product() -> None:
+def test_a_products_document_by_hand() -> None:
     assert document_text(PRODUCTS[0]) == (
         "steel desk lamp a lamp of <b>steel</b>. bright.  "
         "size: small, large, and color: red, blue | grey"

@@ -1,4 +1,4 @@
-"""The engine over a hand-made shop: what actions do, cost, say and leave behind."""
+"""The engine over a hand-made shop: actions, their rewards, texts and states."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def task(goal: Goal, number: int = 0) -> Task:
 
 
 class Customer:
-    """One copy, played by hand."""
+    """One copy of the environment, played by hand."""
 
     def __init__(self, goal: Goal = GOAL, *, compat: str = "fixed", **options: Any) -> None:
         rules = Rules(compat)  # type: ignore[arg-type]
@@ -79,7 +79,7 @@ def test_a_purchase_pays_its_reward_and_ends_the_episode() -> None:
         ({"compat": "upstream"}, ("large", "washed red"), 0.8, 0.8),
     ],
 )
-def test_what_a_purchase_pays(options, chosen, paid, score) -> None:
+def test_rewards_of_purchases_by_hand(options, chosen, paid, score) -> None:
     customer = Customer(**options)
     clicks = [f"click[{value}]" for value in (*chosen, "buy now")]
     effect = customer.do("search[soft cardigan]", CARD, *clicks)
@@ -105,7 +105,7 @@ def test_what_a_purchase_pays(options, chosen, paid, score) -> None:
         (("search[soft]", CARD), "click[next >]", "click[next >]", "inapplicable"),
     ],
 )
-def test_what_cannot_be_done_is_reported_and_changes_nothing(before, action, said, reason):
+def test_an_impossible_action_is_reported_and_changes_nothing(before, action, said, reason):
     customer = Customer()
     for one in before:
         assert outcome(customer.do(one))[1:] == (True, "")
@@ -117,7 +117,7 @@ def test_what_cannot_be_done_is_reported_and_changes_nothing(before, action, sai
         assert (customer.text, customer.engine.state_keys(ONE, "state")) == (text, key)
 
 
-def test_admissible_actions_are_literal_and_can_all_be_done() -> None:
+def test_every_admissible_action_is_literal_and_can_be_performed() -> None:
     for compat in ("fixed", "upstream"):
         customer = Customer(compat=compat)
         assert customer.view.admissible_K[0] == ()
@@ -128,7 +128,7 @@ def test_admissible_actions_are_literal_and_can_all_be_done() -> None:
             for action in actions:
                 assert outcome(customer.do(action)) == (action, True, "")
                 customer.engine.restore(ONE, saved, [task(GOAL)])
-    # Upstream lists such options, and cannot read a click on them.
+    # Upstream lists such options, but cannot parse a click on them.
     assert "click[fit: large]" not in actions
     customer = Customer(compat="upstream")
     customer.do("search[gadget]", f"click[{GADGET.asin}]")
@@ -136,7 +136,7 @@ def test_admissible_actions_are_literal_and_can_all_be_done() -> None:
     assert "click[search]" not in customer.view.admissible_K[0]
 
 
-def test_segments() -> None:
+def test_segments_are_search_item_option_browse_and_buy() -> None:
     customer = Customer(compat="upstream")
     served = [
         *(("nonsense", "search"), ("search[soft]", "search"), ("click[next >]", "search")),
@@ -152,7 +152,7 @@ def test_segments() -> None:
         assert customer.engine.segment_key(0) == segment, action
 
 
-def test_a_snapshot_is_the_page_and_comes_back_from_a_pickle() -> None:
+def test_a_snapshot_is_the_page_and_survives_pickling() -> None:
     customer = Customer(num_prev_obs=1, num_prev_actions=1)
     customer.do("search[soft]", CARD, "click[red]")
     saved = customer.engine.snapshot(ONE)
@@ -188,7 +188,7 @@ def test_a_snapshot_of_another_shop_or_of_other_rules_is_refused(changed: dict[s
     assert ours.text == text
 
 
-def test_state_keys() -> None:
+def test_state_keys_depend_on_the_page_and_the_goal() -> None:
     def keys(customer: Customer) -> tuple[bytes, bytes]:
         engine = customer.engine
         return engine.state_keys(ONE, "state")[0], engine.state_keys(ONE, "world")[0]
@@ -196,7 +196,7 @@ def test_state_keys() -> None:
     one, two = Customer(), Customer(replace(GOAL, price_upper=20.0))
     assert keys(one)[0] != keys(two)[0] and keys(one)[1] == keys(two)[1]
     assert keys(one)[0] == keys(Customer(replace(GOAL, weight=0.25)))[0]
-    # The same product by the same query, seen after another one.
+    # The same product from the same query, visited after another one.
     one, two = Customer(), Customer()
     one.do("search[soft]", CARD)
     two.do("search[soft]", f"click[{TEA.asin}]", "click[< prev]", CARD)
@@ -205,7 +205,7 @@ def test_state_keys() -> None:
     rich.do("search[soft]", CARD)
     other.do("search[soft]", f"click[{TEA.asin}]", "click[< prev]", CARD)
     assert keys(rich)[0] != keys(other)[0] and keys(rich)[1] == keys(other)[1]
-    # The order of options shows in the address, and nowhere else.
+    # The order of options appears only in the address.
     for mode, same in (("text", True), ("text_rich", True), ("url", False)):
         one, two = Customer(mode=mode), Customer(mode=mode)
         one.do("search[soft]", CARD, "click[red]", "click[large]")
@@ -234,7 +234,7 @@ def test_history_comes_before_the_page_as_upstream_puts_it() -> None:
     assert customer.text == " [SEP] ".join([pages[0], pages[1], second, pages[2]])
     customer.do(third)
     assert customer.text == " [SEP] ".join([pages[1], pages[2], third, pages[3]])
-    # Beginning anew forgets it.
+    # A new episode forgets it.
     customer.engine.begin(ONE, [task(GOAL)], [0])
     assert customer.text == pages[0]
     actions = Customer(num_prev_actions=2)
@@ -260,7 +260,7 @@ def test_a_page_is_an_address_or_html_and_is_drawn_with_its_buttons() -> None:
         customer.engine.begin(ONE, [Task("a", "b", "train", 0, data="level")], [0])
 
 
-def test_copies_are_apart_and_share_what_was_found() -> None:
+def test_copies_are_independent_but_share_search_results() -> None:
     shop = small_shop()
     engine = WebShopEngine(3, shop, Rules())
     engine.begin(engine.every, [task(GOAL), task(HUMAN_GOAL, 1), task(GOAL)], [0, 0, 0])

@@ -26,7 +26,7 @@ def official(test_data: Path) -> dict[str, Any]:
     return {"data": "official", "data_dir": test_data / "webshop", "num_products": 1000}
 
 
-def test_rare_attributes_weigh_more_where_that_is_asked_for(official: dict[str, Any]) -> None:
+def test_rare_attributes_weigh_more_on_request(official: dict[str, Any]) -> None:
     tasks = {
         draws: WebShopConfig(split="test", draws=draws, **official).tasks()
         for draws in ("uniform", "weighted", "upstream")
@@ -37,7 +37,7 @@ def test_rare_attributes_weigh_more_where_that_is_asked_for(official: dict[str, 
     assert tasks["upstream"].weights()[0] == 0.0 < tasks["upstream"].weights()[1]
 
 
-def test_what_is_cut_is_cut_where_the_docstring_says() -> None:
+def test_texts_are_truncated_at_the_documented_lengths() -> None:
     parts = WebShopEnv.build(WebShopConfig(num_products=40, num_prev_actions=1), 1)
     engine, task = parts.engine, parts.tasks.task(0)
     engine.begin(engine.every, [task], [0])
@@ -69,8 +69,8 @@ def test_a_shop_is_loaded_once() -> None:
 
 
 @pytest.mark.parametrize("mode", ["text", "html"])
-def test_half_a_character_in_a_product_can_be_shown_and_chosen(tmp_path: Path, mode: str) -> None:
-    # Texts that were cut in the middle of an emoji have one.
+def test_a_lone_surrogate_in_a_product_can_be_shown_and_chosen(tmp_path: Path, mode: str) -> None:
+    # Texts truncated in the middle of an emoji contain one.
     size = {"value": "small \ud83d"}
     odd = record(name="Lamp \ud83d", customization_options={"si\ud83d": [size]})
     shop = {"data": "official", "data_dir": write_shop(tmp_path, products=[odd]), "num_products": 1}
@@ -84,7 +84,7 @@ def test_half_a_character_in_a_product_can_be_shown_and_chosen(tmp_path: Path, m
     assert terminated and reward == 1.0
 
 
-def test_what_an_extra_is_needed_for_names_it(hidden):
+def test_options_that_need_an_extra_name_its_install_command(hidden):
     hidden("jinja2", "selenium", "spacy")
     for options in ({"render_mode": "html"}, {"render_mode": "rgb_array"}):
         for build in (WebShopEnv, WebShopVectorEnv):

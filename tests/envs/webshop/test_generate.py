@@ -1,4 +1,4 @@
-"""The builtin shop's products and requests: as varied as upstream's, and the same everywhere."""
+"""The builtin shop's products and requests: as varied as upstream's, and reproducible."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def text_of(product: Product) -> str:
 # The tables.
 
 
-def test_kinds_are_many_and_rich_enough_to_differ():
+def test_kinds_are_numerous_and_have_enough_values():
     counts = Counter(kind.department.name for kind in KINDS)
     assert len(departments()) == len(counts) == 16
     assert min(counts.values()) >= 3 and len(KINDS) == 110
@@ -57,7 +57,7 @@ def test_kinds_are_many_and_rich_enough_to_differ():
         assert 0 < kind.price[0] < kind.price[1], kind.query
 
 
-def test_kinds_name_only_what_the_tables_know(tmp_path: Path):
+def test_kinds_name_only_entries_of_the_tables(tmp_path: Path):
     row = (
         'query = "q"\npath = "p"\nnouns = ["N"]\ngoods = ["an n"]\nprice = [1, 2]\nuses = []\n'
         'extras = []\ntraits = ["easy clan"]\ngroups = ["OUNCES"]\n'
@@ -76,7 +76,7 @@ def test_no_value_hides_a_colour_from_upstream():
             assert set(normalize_color(value).split()) <= set(value.split()), (group.name, value)
 
 
-def test_the_reward_tells_values_apart_but_for_colours_and_sizes_of_clothes():
+def test_the_reward_distinguishes_values_except_shades_and_shoe_sizes():
     for group in {group for kind in KINDS for group in kind.groups}:
         for a, b in combinations(group.values, 2):
             one, other = normalize_color(a), normalize_color(b)
@@ -88,12 +88,12 @@ def test_the_reward_tells_values_apart_but_for_colours_and_sizes_of_clothes():
 
 # Products.
 def test_products_are_the_same_on_every_machine():
-    # A change here gives other tasks under old ids: raise _FORMAT of builtin.py with it.
+    # A change here makes other tasks under old ids: raise _FORMAT of builtin.py together with it.
     told = repr(PRODUCTS).encode()
     assert blake2b(told, digest_size=8).hexdigest() == "04da1567423b4f89"
 
 
-def test_a_larger_shop_begins_with_a_smaller_one_and_ids_are_unique():
+def test_a_larger_shop_extends_a_smaller_one_and_ids_are_unique():
     more = builtin_products(3000)
     assert more[:1000] == PRODUCTS and builtin_products(7) == PRODUCTS[:7]
     asins = [product.asin for product in more]
@@ -102,7 +102,7 @@ def test_a_larger_shop_begins_with_a_smaller_one_and_ids_are_unique():
     other = builtin_products(1000, seed=1)
     assert not {p.title for p in other} & {p.title for p in PRODUCTS}
     assert not {p.asin for p in other} & set(asins)
-    # What people ask for depends on the product alone.
+    # Requests depend on the product alone.
     everything = dict(builtin_requests(PRODUCTS))
     some = {p.asin: everything[p.asin] for p in PRODUCTS[40:60] if p.asin in everything}
     assert dict(builtin_requests(PRODUCTS[40:60])) == some
@@ -121,7 +121,7 @@ def test_every_kind_has_about_as_many_products_and_they_differ():
         assert len({p.prices for p in products}) >= 6
 
 
-def test_what_products_have_is_spread_like_upstreams():
+def test_fields_of_products_are_distributed_like_upstreams():
     def share(having: list[bool]) -> float:
         return sum(having) / len(having)
 
@@ -147,15 +147,15 @@ def test_every_attribute_can_be_read_on_the_products_page():
         text = text_of(product)
         for name in product.attributes:
             if name not in TRAITS:
-                continue  # DUMMY_ATTR, or what the thing is called
+                continue  # DUMMY_ATTR, or the product's name
             said = TRAITS[name].phrase in text or name in text
             assert said, (product.asin, name)
             hidden += name not in product.title.lower()
-    # Most are not in the title: the agent has to open the page.
+    # Most are not in the title, so the agent has to open the page.
     assert hidden > 0.6 * sum(name in TRAITS for p in PRODUCTS for name in p.attributes)
 
 
-def test_products_have_attributes_that_their_lists_do_not_name():
+def test_some_attributes_are_in_the_text_but_not_in_the_list():
     unlisted = [
         name
         for product in PRODUCTS
@@ -166,7 +166,7 @@ def test_products_have_attributes_that_their_lists_do_not_name():
     assert len(unlisted) > 200
 
 
-def test_instructions_are_built_as_upstream_builds_them():
+def test_instructions_are_built_like_upstreams():
     for product in PRODUCTS:
         wanted = product.instruction_attributes
         assert bool(wanted) == bool(product.instruction)
@@ -183,8 +183,8 @@ def test_instructions_are_built_as_upstream_builds_them():
     )
 
 
-def test_pages_hold_no_left_over_braces_and_no_brackets():
-    # Square brackets would confuse the marks of text_rich.
+def test_pages_contain_no_unfilled_braces_and_no_brackets():
+    # Square brackets would be confused with the markup of text_rich.
     for product in PRODUCTS:
         assert not re.search(r"[{}\[\]]|  ", " ".join((product.title, *product.bullets)))
         assert not re.search(r"[{}\[\]]|  ", product.description)
@@ -200,7 +200,7 @@ def test_sizes_and_seeds_out_of_range_are_refused(bad: int):
 
 
 # Requests.
-def test_requests_say_in_plain_words_what_they_ask_for():
+def test_requests_state_their_conditions_in_plain_words():
     by_id = {product.asin: product for product in PRODUCTS}
     requests = builtin_requests(PRODUCTS)
     assert len({asin for asin, _ in requests}) == len(requests) > 800

@@ -1,4 +1,4 @@
-"""Goals: upstream's, in upstream's order, with prices that a seed decides; splits; tasks."""
+"""Goals: upstream's, in upstream's order, with prices drawn by a seed; splits; tasks."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_product_makes_one_goal_for_each_combination_of_its_options():
     assert PRICE.sub("", rug.instruction) == "Find me easy clean rugs"
 
 
-def test_goals_stand_in_the_order_that_upstreams_shuffle_gives() -> None:
+def test_goals_are_in_the_order_of_upstreams_shuffle() -> None:
     numbers = list(range(5))
     random.seed(233)
     random.shuffle(numbers)
@@ -92,20 +92,20 @@ def test_a_group_without_values_makes_no_goal() -> None:
     none = replace(LAMP, options=(("color", ("red",)), ("size", ())))
     goals = synthetic([none, RUG])
     assert [goal.asin for goal in goals] == [RUG.asin]
-    # And it counts for no weight.
+    # It also adds no weight.
     assert goals[0].weight == 1.0
     assert goals.products().tolist() == [1]
 
 
-def test_equal_values_in_a_group_make_goals_of_their_own_and_equal_attributes_count_twice() -> None:
+def test_duplicate_values_make_separate_goals_and_duplicate_attributes_count_twice() -> None:
     twice = replace(RUG, options=(("size", ("s", "s")),))
     assert [goal.options for goal in synthetic([twice])] == [(("size", "s"),)] * 2
-    # As upstream counts: each naming adds one, so both names weigh 1/2.
+    # Upstream counts every mention, so both names weigh 1/2.
     twice = replace(RUG, instruction_attributes=("easy clean", "easy clean"))
     assert synthetic([twice])[0].weight == 0.5
 
 
-def test_human_goals_are_those_that_name_an_attribute_and_goals_are_a_sequence() -> None:
+def test_human_goals_must_name_an_attribute_and_goals_are_a_sequence() -> None:
     goals = human()
     assert shuffled(2).tolist() == [1, 0]
     bar, lamp = goals
@@ -113,7 +113,7 @@ def test_human_goals_are_those_that_name_an_attribute_and_goals_are_a_sequence()
     assert (bar.asin, bar.attributes) == ("B000000003", ("sugar free",))
     assert bar.options == (("", "pack of 6"),)
     assert bar.human and bar.weight == 1.0 and bar.title == "Oat Bar"
-    # No limit is left below 1,000, so none is named.
+    # No limit below 1,000 is possible, so the instruction names none.
     assert lamp.instruction == "i need a lamp" and lamp.price_upper == NO_LIMIT
     assert goals.products().tolist() == [2, 0]
     for some in (synthetic(), goals):
@@ -140,13 +140,13 @@ def test_human_goals_are_those_that_name_an_attribute_and_goals_are_a_sequence()
         ),
     ],
 )
-def test_human_goals_of_another_form_are_named(content, says):
+def test_malformed_human_goals_are_named(content, says):
     with pytest.raises(DataError, match=re.escape(says)):
         human(content)
 
 
 # Prices.
-def test_a_range_costs_something_within_it_that_the_seed_decides():
+def test_the_seed_draws_a_price_within_a_range():
     assert product_price(LAMP) == product_price(LAMP, 5) == 1012.5
     prices = [
         product_price(replace(RUG, asin=f"B{i}"), seed) for i in range(500) for seed in (0, 1)
@@ -154,12 +154,12 @@ def test_a_range_costs_something_within_it_that_the_seed_decides():
     assert 20.0 <= min(prices) < 20.5 and 39.5 < max(prices) < 40.0
     assert len(set(prices)) == 1000
     assert 29.0 < np.mean(prices) < 31.0
-    # Upside down, as some pages have it.
+    # In reverse order, as on some pages.
     assert 20.0 < product_price(replace(RUG, prices=(40.0, 20.0))) < 40.0
 
 
-def test_limits_are_the_larger_of_two_of_the_next_four_tens() -> None:
-    # Of the six pairs, one has the second as its larger, two the third, three the fourth.
+def test_a_limit_is_the_larger_of_two_of_the_next_four_multiples_of_ten() -> None:
+    # Of the six pairs, the larger is the second in one, the third in two, the fourth in three.
     counts = Counter(price_limit(25.0, f"B{i}") for i in range(6000))
     assert set(counts) == {40.0, 50.0, 60.0}
     assert abs(counts[40.0] - 1000) < 120 and abs(counts[50.0] - 2000) < 160
@@ -185,17 +185,17 @@ def test_goals_of_one_product_share_their_limit_and_human_ones_have_their_own() 
     assert {goal.price_upper for goal in human(many)} == {20.0, 30.0, 40.0}
 
 
-def test_prices_depend_on_the_seed_and_on_nothing_else() -> None:
+def test_prices_depend_on_the_seed_alone() -> None:
     alone = synthetic([RUG])[0]
     (beside,) = (goal for goal in synthetic([BAR, LAMP, RUG]) if goal.asin == RUG.asin)
     assert beside.instruction == alone.instruction
     assert len({synthetic([RUG], price_seed=seed)[0].price_upper for seed in range(30)}) > 1
-    # The values themselves, so that no change of the draws goes unnoticed.
+    # Literal values, so that any change of the draws is noticed.
     assert [round(product_price(RUG, seed), 6) for seed in (0, 1)] == [27.382057, 35.580643]
     assert [price_limit(25.0, "B000000002", seed) for seed in range(4)] == [60.0, 60.0, 50.0, 40.0]
 
 
-def test_the_shop_names_an_unknown_product() -> None:
+def test_an_unknown_product_is_named_in_the_error() -> None:
     shop = Shop(CATALOGUE, None)  # type: ignore[arg-type]
     assert shop.price("B000000003") == 3.99
     with pytest.raises(UnknownNameError, match="No product 'B9' among the 3 of this shop"):
@@ -211,7 +211,7 @@ class Numbered(SyntheticGoals):
         super().__init__(CATALOGUE, begins, {})
 
 
-def test_upstreams_splits_cut_its_order() -> None:
+def test_upstreams_splits_are_slices_of_its_order() -> None:
     goals = Numbered()
     here = Path("nowhere")
     assert goal_numbers(goals, "test", "upstream", here).tolist() == list(range(500))
@@ -219,12 +219,12 @@ def test_upstreams_splits_cut_its_order() -> None:
     assert goal_numbers(goals, "train", "upstream", here).tolist() == list(range(1500, 2000))
     assert goal_numbers(goals, "test", "verl-agent", here).tolist() == list(range(500))
     assert goal_numbers(goals, "train", "verl-agent", here).tolist() == list(range(500, 2000))
-    # By the names that every environment's splits have.
+    # By the split names of every environment.
     assert goal_numbers(goals, "valid_unseen", "verl-agent", here).tolist() == list(range(500))
     assert len(goal_numbers(goals, "valid_seen", "upstream", here)) == 1000
 
 
-def test_no_product_of_a_disjoint_test_goal_is_trained_on() -> None:
+def test_disjoint_splits_train_on_no_product_of_the_test_goals() -> None:
     goals = Numbered()
     products = goals.products()
     test = goal_numbers(goals, "test", "disjoint", Path("nowhere"))
@@ -243,7 +243,7 @@ def test_no_product_of_a_disjoint_test_goal_is_trained_on() -> None:
         ("train", "eto", "goals is 'synthetic'. Set goals='human'"),
     ],
 )
-def test_splits_that_cannot_be_had(split, splits, says):
+def test_impossible_splits_are_refused(split, splits, says):
     with pytest.raises(ConfigError, match=re.escape(says)):
         goal_numbers(Numbered(800), split, splits, Path("nowhere"))
 
@@ -257,7 +257,7 @@ def test_splits_that_cannot_be_had(split, splits, says):
         (0, "train", "upstream", "Take more products"),
     ],
 )
-def test_a_split_without_goals_names_those_that_have_some(size, split, splits, advice):
+def test_the_error_of_an_empty_split_names_the_nonempty_ones(size, split, splits, advice):
     goals = Numbered(size)
     message = refusal(DataError, goal_numbers, goals, split, splits, Path("nowhere"))
     assert f"No goal is left for split '{split}' of splits='{splits}'" in message
@@ -278,7 +278,7 @@ def test_listed_splits_come_from_their_files(tmp_path: Path) -> None:
     message = refusal(DataError, goal_numbers, goals, "train", "eto", tmp_path)
     assert f"{tmp_path}/splits/eto_train_indices.json: cannot be read" in message
     assert f"`creditrl data get webshop --folder {tmp_path} --release splits`" in message
-    # A number that is there twice is one task.
+    # A repeated number is one task.
     lists(tmp_path, [4, 0, 4, 2])
     for splits in ("eto", "spa"):
         for split in SCHEMES[splits]:
@@ -301,7 +301,7 @@ def test_damaged_lists_are_named(tmp_path: Path, numbers: object, says: str) -> 
 
 
 # Tasks.
-def test_tasks_have_ids_that_no_split_changes():
+def test_task_ids_do_not_depend_on_the_split():
     goals = synthetic()
     every = ShopGoals(goals, "mine/synthetic", "all")
     some = ShopGoals(goals, "mine/synthetic", "train", [3, 1])
@@ -336,7 +336,7 @@ def test_unknown_tasks_are_named(task_id: str, says: str) -> None:
         tasks.find(task_id)
 
 
-def test_a_set_needs_goals_and_each_once() -> None:
+def test_a_set_needs_at_least_one_goal_and_no_duplicates() -> None:
     with pytest.raises(ConfigError, match="has no goal"):
         ShopGoals(synthetic(), "mine", "train", [])
     with pytest.raises(ConfigError, match="names a goal twice"):
@@ -368,8 +368,8 @@ def test_the_real_goals_are_upstreams_in_upstreams_order(test_data: Path) -> Non
     assert len(people) == 13
     assert golden(people) == "aa8901cb49f4e8c34bd53b46ccfb8209620331932b878c13050ed28b958bd60c"
     assert sum(goal.price_upper == NO_LIMIT for goal in goals) == 15
-    # What the published figures of leakage are about: 127 of the 146 tested products are trained
-    # on as well, and 745 goals are left where none is.
+    # The published figures of leakage rest on these: 127 of the 146 tested products are in train
+    # too, and 745 goals remain without them.
     asins = [goal.asin for goal in goals]
     tested = set(asins[:500])
     assert len(tested) == 146 and len(tested & set(asins[500:])) == 127

@@ -1,4 +1,4 @@
-"""Pages as HTML say what the text says, to upstream's own reader and to ours."""
+"""HTML pages give the same text to upstream's own reader and to ours."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def bought(rules: Rules, page: Page) -> Parts | None:
 
 
 def walk(rules: Rules, seed: int) -> Iterator[tuple[Page, str]]:
-    """Wander about the shop and yield pages with instructions."""
+    """Walk at random through the shop and yield pages with instructions."""
     shop, rng = small_shop(), random.Random(seed)
     for _ in range(5):
         page: Page | None = START
@@ -81,7 +81,7 @@ def test_a_page_read_by_upstreams_rule_is_the_text_observation(compat, show_attr
         shown = clickables(shop, rules, page)
         assert soup_clickables(html) == read_clickables(html) == shown
         kinds.add(page.kind)
-        # No script, and nothing from elsewhere.
+        # No script, and nothing from another server.
         tags = " ".join(re.findall(r"<[^>]+>", html))
         assert not re.search(r"<script|javascript:|\son\w+=", tags, re.IGNORECASE)
         targets = re.findall(r'(?:href|src|action)="([^"]*)"', html)
@@ -93,7 +93,7 @@ def test_a_page_read_by_upstreams_rule_is_the_text_observation(compat, show_attr
     assert kinds == {"search", "results", "item", "sub", "done"}
 
 
-def test_every_link_leads_where_the_click_leads() -> None:
+def test_every_link_leads_to_the_page_of_its_click() -> None:
     shop, rules = small_shop(), Rules()
     # A browser reads bare line ends as line feeds.
     html = page_html(shop, rules, Page("sub", ("x",), 1, LAMP.asin, sub="Description"), "want")
@@ -119,7 +119,7 @@ def test_every_link_leads_where_the_click_leads() -> None:
     [
         ("<p>a</p>\n<p>b</p>", "a [SEP] b"),
         ("<p>a</p> \n <p>b</p>", "a [SEP] b"),  # spaces with a line break count as one
-        ("<p>a</p>  <p>b</p>", "a [SEP] b"),  # right below the document nothing counts
+        ("<p>a</p>  <p>b</p>", "a [SEP] b"),  # direct children of the document do not count
         ("<div>a<br>  <br>b</div>", "a [SEP]  [SEP] b"),  # spaces alone are an empty string
         ("<p>a &amp;<!-- c --> b&nbsp;</p>", "a & [SEP] b"),
         ("<pre> \n </pre><p>&nbsp;</p>", " [SEP] "),
@@ -127,12 +127,12 @@ def test_every_link_leads_where_the_click_leads() -> None:
         ("<div>a<br>b<img>c</div>d", "a [SEP] b [SEP] c"),
     ],
 )
-def test_reading_is_upstreams_in_every_corner(html: str, text: str) -> None:
+def test_odd_html_is_read_as_upstream_reads_it(html: str, text: str) -> None:
     assert soup_text(html) == text
     assert read_text(html) == text
 
 
-def test_official_products_read_the_same(test_data: Path) -> None:
+def test_pages_of_official_products_read_the_same(test_data: Path) -> None:
     products = real_products(test_data, extras=False)[:30]
     shop = small_shop(products)
     for rules, product in itertools.product((Rules(), Rules("upstream", True)), products):

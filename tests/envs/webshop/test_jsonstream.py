@@ -1,4 +1,4 @@
-"""JSON read as a stream: the same values as in one piece, little memory, one line on any damage."""
+"""JSON as a stream: the same values as at once, little memory, a one-line error on damage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_an_array_gives_its_values(tmp_path_factory, values, indent, ascii):
     path = tmp_path_factory.getbasetemp() / "array.json"
     text = json.dumps(values, indent=indent, ensure_ascii=ascii)
     path.write_bytes(text.encode("utf-8"))
-    # Read three bytes at a time, values are cut everywhere.
+    # Three bytes are read at a time, so values are split everywhere.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonstream, "_CHUNK", 3)
         assert list(items_of_array(path)) == values
@@ -48,7 +48,7 @@ def test_an_object_gives_its_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("ending", "pack"), [(".xz", lzma.compress), (".gz", gzip.compress)])
-def test_packed_files_are_unpacked(tmp_path: Path, ending: str, pack) -> None:
+def test_compressed_files_are_decompressed(tmp_path: Path, ending: str, pack) -> None:
     values = [{"n": i, "text": "x" * i} for i in range(500)]
     path = tmp_path / f"array.json{ending}"
     path.write_bytes(pack(json.dumps(values).encode()))
@@ -74,7 +74,7 @@ def test_packed_files_are_unpacked(tmp_path: Path, ending: str, pack) -> None:
         ("[" + "9" * 5000 + "]", "is not JSON there: Exceeds the limit"),
     ],
 )
-def test_damage_is_one_line_that_says_where(tmp_path: Path, text: str, says: str) -> None:
+def test_damage_is_a_one_line_error_with_its_position(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "array.json"
     path.write_text(text)
     with pytest.raises(DataError, match=says) as caught:
@@ -84,7 +84,7 @@ def test_damage_is_one_line_that_says_where(tmp_path: Path, text: str, says: str
     assert "\n" not in message and "near character" in message
 
 
-def test_other_damage(tmp_path: Path) -> None:
+def test_unreadable_files_and_malformed_objects_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "object.json"
     with pytest.raises(DataError, match=r"object.json: cannot be read \(No such file"):
         list(items_of_object(path))
@@ -101,7 +101,7 @@ def test_other_damage(tmp_path: Path) -> None:
         list(items_of_array(path))
 
 
-def test_a_value_without_an_end_does_not_read_the_whole_file(tmp_path, monkeypatch):
+def test_an_unterminated_value_does_not_read_the_whole_file(tmp_path, monkeypatch):
     monkeypatch.setattr(jsonstream, "_LONGEST", 1 << 20)
     monkeypatch.setattr(jsonstream, "_CHUNK", 1 << 16)
     path = tmp_path / "array.json"

@@ -1,4 +1,4 @@
-"""Upstream's files: what is read of them, kept of them, and said of missing and damaged ones."""
+"""Upstream's files: how they are read and converted, and errors for missing and damaged ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PRODUCTS = [Product.from_record(one, EXTRAS[one["asin"]]) for one in RECORDS]
 
 @pytest.fixture(autouse=True)
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No folder of the user's own is looked at, and nothing is known from another test."""
+    """Hide the user's own folders, and forget the shops of other tests."""
     monkeypatch.delenv("CREDITRL_WEBSHOP_DATA", raising=False)
     monkeypatch.setenv("CREDITRL_CACHE", str(tmp_path / "cache"))
     official._STOCKS.clear()
@@ -62,7 +62,7 @@ def load(home: Path, num_products: int | None = 1000, **options: Any):
 
 
 def asked(home: Path, full: bool) -> dict[str, Any]:
-    """Write a set of files, and return the options that ask for it."""
+    """Write a set of files, and return the options that select it."""
     write_shop(home, full=full)
     small = {"num_products": None if full else 1000}
     return {"data_dir": home, "progress": Progress(mode="off"), **small}
@@ -86,20 +86,20 @@ def test_a_small_shop_is_its_products_in_order(home):
     assert not (home.parent / "cache").exists()
 
 
-def test_records_that_upstream_passes_over_are_left_out(home: Path) -> None:
+def test_records_that_upstream_skips_are_left_out(home: Path) -> None:
     write_shop(home, products=[*RECORDS, *LEFT_OUT])
     with pytest.warns(UserWarning, match=r"1 records have the id of an earlier one") as caught:
         shop = load(home)
     assert products_of(shop) == PRODUCTS and len(caught) == 1
-    # They are read once, and said once.
+    # They are read once and reported once.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert load(home).catalogue is shop.catalogue
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_the_first_records_count_and_not_the_first_products(home, full, monkeypatch):
-    # As upstream cuts its list, before it passes over any.
+def test_num_products_limits_records_before_any_are_skipped(home, full, monkeypatch):
+    # Upstream truncates its list before it skips any record.
     write_shop(home, full=full, products=[LEFT_OUT[0], *RECORDS])
     monkeypatch.setattr(official, "SMALL", 1 if full else official.SMALL)
     assert products_of(load(home, 3)) == PRODUCTS[:2]
@@ -111,7 +111,7 @@ def test_products_without_extras_have_no_attributes(home: Path) -> None:
     assert len(official_goals(data_dir=home, num_products=1000)) == 0
 
 
-def test_packed_files_are_read_too(home: Path) -> None:
+def test_compressed_files_are_read_too(home: Path) -> None:
     write_shop(home)
     for path in list(home.iterdir()):
         path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
@@ -120,7 +120,7 @@ def test_packed_files_are_read_too(home: Path) -> None:
     assert len(official_goals("human", data_dir=home, num_products=1000)) == 2
 
 
-def test_the_folder_is_the_argument_or_the_variable_or_our_cache(home, tmp_path, monkeypatch):
+def test_the_folder_comes_from_the_argument_the_variable_or_our_cache(home, tmp_path, monkeypatch):
     assert official_home() == tmp_path / "cache/webshop"
     monkeypatch.setenv("CREDITRL_WEBSHOP_DATA", str(home))
     assert official_home() == home and official_home("~/x") == Path("~/x").expanduser()
@@ -128,27 +128,27 @@ def test_the_folder_is_the_argument_or_the_variable_or_our_cache(home, tmp_path,
     assert len(load_official(num_products=1000).catalogue) == 3
 
 
-def test_a_process_reads_a_shop_and_what_people_asked_for_once(home: Path) -> None:
+def test_a_process_reads_a_shop_and_its_human_goals_once(home: Path) -> None:
     options = asked(home, False)
     first, second = load(home), load(home, price_seed=1)
     assert first.catalogue is second.catalogue and first.index is second.index
     goals = official_goals("human", **options)
     assert official_goals("human", **options) is goals
     assert official_goals("human", price_seed=1, **options) is not goals
-    # A change of the files is seen.
+    # A change of the files is noticed.
     write_shop(home, products=RECORDS[:1], human={"B000000001": HUMAN["B000000001"]})
     assert len(load(home).catalogue) == len(official_goals("human", **options)) == 1
 
 
 # Goals and tasks.
 @pytest.mark.parametrize("full", [False, True])
-def test_goals_are_drawn_by_upstreams_weights_where_that_is_asked_for(home: Path, full: bool):
+def test_goals_are_drawn_by_upstreams_weights_on_request(home: Path, full: bool):
     options = asked(home, full)
     assert official_tasks("test", **options).weights() is None
     tasks = official_tasks("test", draws="weighted", **options)
     assert tasks.weights() == pytest.approx([task.data.weight for task in tasks], rel=1e-15)
     assert len({task.data.weight for task in tasks}) > 1
-    # Goals that people wrote all weigh the same.
+    # Goals that people wrote all have the same weight.
     assert official_tasks("test", goals="human", draws="weighted", **options).weights() is None
     for goals in ("synthetic", "human"):  # all of them are test goals here
         shifted = official_tasks("test", goals=goals, draws="upstream", **options).weights()
@@ -175,14 +175,14 @@ def test_tasks_are_the_goals_of_a_split(home: Path, full: bool) -> None:
         official_tasks("train", **options)
     with pytest.raises(ConfigError, match="goals='humans' is unknown. Did you mean 'human'"):
         official_tasks("test", goals="humans", **options)  # type: ignore[arg-type]
-    # The limits are those of the seed, and nothing else is.
+    # Only the limits depend on the seed.
     rugs = [official_tasks("test", price_seed=seed, **options)[3].data for seed in range(8)]
     assert {goal.asin for goal in rugs} == {"B000000002"}
     assert len({goal.price_upper for goal in rugs}) > 1
 
 
-def test_goals_and_products_that_are_missing_are_counted(home: Path, test_data: Path) -> None:
-    # A key that is missing among the attributes, or a product, takes its goals along.
+def test_missing_goals_and_products_are_counted(home: Path, test_data: Path) -> None:
+    # A missing attribute entry or a missing product removes its goals.
     names = ("items_shuffle_1000", "items_ins_v2_1000")
     products, extras = (real_file(test_data, name) for name in names)
     people = real_people(test_data)
@@ -204,12 +204,12 @@ def test_goals_and_products_that_are_missing_are_counted(home: Path, test_data: 
     synthetic, human = said(extras={k: v for k, v in extras.items() if k != goals})
     assert "of 6,910 synthetic goals" in synthetic and not synthetic.startswith("6,910")
     assert human == "13 of 13 human goals of 1,000 products"
-    # Where nobody counts goals, the products are compared with what was asked for.
+    # For other numbers of products, the products are counted instead of the goals.
     few = official_tasks("test", data_dir=write_shop(home), num_products=900).coverage
     assert str(few) == f"{len(RECORDS)} of 900 products"
 
 
-def test_naming_a_part_of_the_files_is_refused_with_their_folder(home: Path) -> None:
+def test_a_path_to_a_single_file_is_refused_with_its_folder(home: Path) -> None:
     (write_shop(home) / "splits").mkdir()
     for part in ("items_shuffle_1000.json", "splits", ".."):
         with pytest.raises(DataError, match=f"WebShop's files lie in {home}: set data_dir"):
@@ -217,7 +217,7 @@ def test_naming_a_part_of_the_files_is_refused_with_their_folder(home: Path) -> 
 
 
 @pytest.mark.parametrize(("there", "found"), [(4_994, 5_000), (4_993, 4_993)])
-def test_records_that_upstream_passes_over_are_not_missing(there: int, found: int) -> None:
+def test_records_that_upstream_skips_do_not_count_as_missing(there: int, found: int) -> None:
     class Stock:
         catalogue = range(there)
 
@@ -226,7 +226,7 @@ def test_records_that_upstream_passes_over_are_not_missing(there: int, found: in
 
 
 # What is missing or damaged.
-def test_a_missing_file_is_named_with_the_command_that_brings_it(home):
+def test_a_missing_file_is_named_with_the_command_to_download_it(home):
     line = refused(home)
     assert f"{home}/items_shuffle_1000.json: no such file, nor folder {home}" in line
     assert f"Run `creditrl data get webshop --folder {home}`, or set data_dir" in line
@@ -245,7 +245,7 @@ def test_a_missing_file_is_named_with_the_command_that_brings_it(home):
 
 
 @pytest.mark.parametrize(("full", "name"), [(False, "items_ins_v2"), (True, "items_shuffle")])
-def test_a_damaged_file_is_named_with_the_command_that_mends_it(home: Path, full: bool, name: str):
+def test_a_damaged_file_is_named_with_the_command_to_repair_it(home: Path, full: bool, name: str):
     path = write_shop(home, full=full) / (name + (".json" if full else "_1000.json"))
     path.write_bytes(path.read_bytes()[:-30])
     line = refused(home, None if full else 1000)
@@ -313,16 +313,16 @@ def test_a_shop_is_converted_once_until_its_files_change(home, monkeypatch):
     with monkeypatch.context() as now:
         now.setattr(official, "_convert", lambda *some: pytest.fail("converted again"))
         assert products_of(load(home, None)) == PRODUCTS
-    # Changed files are converted anew in the same place.
+    # Changed files are converted again into the same place.
     write_shop(home, full=True, products=RECORDS[::-1])
     os.utime(home / "items_shuffle.json", ns=(1, 1))
     assert products_of(load(home, None)) == PRODUCTS[::-1] and len(shops(home)) == 1
-    # Fewer products are another shop.
+    # Fewer products make another shop.
     monkeypatch.setattr(official, "SMALL", 1)
     assert products_of(load(home, 2)) == PRODUCTS[:0:-1] and len(shops(home)) == 2
 
 
-def test_a_damaged_conversion_is_made_anew(home: Path) -> None:
+def test_a_damaged_conversion_is_repeated(home: Path) -> None:
     write_shop(home, full=True)
     load(home, None)
     (folder,) = shops(home)
@@ -340,7 +340,7 @@ def test_a_damaged_conversion_is_made_anew(home: Path) -> None:
         assert path.read_bytes() == raw or path.name == "made_of.json"
 
 
-def test_an_interrupted_conversion_leaves_nothing(home: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_interrupted_conversion_leaves_no_files(home: Path, monkeypatch: pytest.MonkeyPatch):
     write_shop(home, full=True)
 
     def interrupted(*some: object) -> None:
@@ -351,7 +351,7 @@ def test_an_interrupted_conversion_leaves_nothing(home: Path, monkeypatch: pytes
         with pytest.raises(KeyboardInterrupt):
             load(home, None)
     assert shops(home) == []
-    # What a killed process left is cleared away.
+    # Leftovers of a killed process are removed.
     load(home, None)
     (folder,) = shops(home)
     shutil.rmtree(folder)
@@ -375,21 +375,21 @@ def _converted_by(home: str) -> str:
     return f"{len(made)}"
 
 
-def test_of_processes_that_begin_together_one_converts(home: Path) -> None:
+def test_only_one_of_several_processes_converts(home: Path) -> None:
     write_shop(home, full=True, products=[record(f"B{i:09d}") for i in range(300)])
     with multiprocessing.get_context("fork").Pool(4) as pool:
         assert sorted(pool.map(_converted_by, [str(home)] * 4, chunksize=1)) == ["0", "0", "0", "1"]
     assert len(shops(home)) == 1
 
 
-def test_a_cache_that_cannot_be_written_is_one_line(home, tmp_path, monkeypatch):
+def test_an_unwritable_cache_is_a_one_line_error(home, tmp_path, monkeypatch):
     write_shop(home, full=True)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CREDITRL_CACHE", str(tmp_path / "file"))
     line = refused(home, None)
     assert "cannot be written (Not a directory)" in line and "set CREDITRL_CACHE" in line
 
-    # And so is a disk that is full.
+    # A full disk is reported in the same way.
     def full(*some: object, **more: object) -> RecordFile:
         raise OSError(28, "No space left on device")
 
@@ -398,7 +398,7 @@ def test_a_cache_that_cannot_be_written_is_one_line(home, tmp_path, monkeypatch)
     assert "No space left on device" in refused(home, None) and shops(home) == []
 
 
-def test_a_conversion_says_how_far_it_is(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_conversion_reports_its_progress(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_shop(home, full=True)
     load_official(home)
     said = capsys.readouterr()
@@ -421,7 +421,7 @@ def real(test_data: Path, home: Path) -> Path:
     return home
 
 
-def test_the_real_shop_in_memory_and_on_disk(real: Path) -> None:
+def test_the_real_shop_is_the_same_in_memory_and_on_disk(real: Path) -> None:
     small, large = load(real), load(real, None)
     assert len(small.catalogue) == 1000 and small.catalogue.key == large.catalogue.key
     assert products_of(small) == products_of(large)

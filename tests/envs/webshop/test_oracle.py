@@ -1,4 +1,4 @@
-"""The oracle: what it types, what it chooses, and that it gets there from anywhere."""
+"""The oracle: its queries, its choices, and that it reaches the goal from any page."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def solve(shop, rules, goal, page=START) -> tuple[list[str], float]:
 
 
 # -- whole episodes ---------------------------------------------------------------------------
-def test_it_searches_opens_chooses_and_buys_and_thinks_once():
+def test_it_searches_opens_chooses_and_buys_and_caches_its_query():
     shop = small_shop()
     actions, value = solve(shop, FIXED, GOAL)
     assert actions == [
@@ -70,7 +70,7 @@ def test_it_searches_opens_chooses_and_buys_and_thinks_once():
     assert value == 1.0
 
 
-def test_every_combination_of_options_that_collide_can_be_bought():
+def test_every_combination_of_colliding_options_can_be_bought():
     shop, groups = small_shop(), [group for group, _ in GADGET.options]
     for options in itertools.product(*(values for _, values in GADGET.options)):
         wanted = tuple(zip(groups, options, strict=True))
@@ -79,27 +79,27 @@ def test_every_combination_of_options_that_collide_can_be_bought():
         assert value == 1.0 and actions[-1] == "click[buy now]" and len(actions) <= 6, options
 
 
-def test_upstreams_pages_cannot_choose_all_that_they_show():
+def test_some_options_cannot_be_chosen_on_upstreams_pages():
     shop = small_shop()
     goal = goal_of(GADGET, options=(("size", "pack [of 2]"),), instruction="a gadget")
     assert best_options(shop, UPSTREAM, goal) == ()
     _, value = solve(shop, UPSTREAM, goal)
     assert value == 2 / 3
-    # "large" is the last group's there, which is as good: rewards compare values.
+    # "large" is taken from the last group, which is as good: rewards compare values only.
     twice = replace(goal, options=(("fit", "large"), ("size", "large")))
     assert [o.group for o in best_options(shop, UPSTREAM, twice)] == ["size"]
 
 
-def test_it_gives_up_where_there_is_nothing_to_buy():
+def test_it_gives_up_if_the_product_cannot_be_bought():
     shop = small_shop()
     assert next_action(shop, FIXED, replace(GOAL, asin="B00ELSEWH9"), START) is None
-    # Another product's results are open, and no query finds this one: its title has no word.
+    # Another product's results are open, and no query finds this one: its title has no words.
     nameless = replace(TEA, asin="B00NOTHNG0", title="☞", description="", bullets=())
     shop = small_shop((*PRODUCTS, nameless))
     goal = replace(goal_of(nameless), instruction="☞")
     assert next_action(shop, FIXED, goal, START) is None
     assert next_action(shop, FIXED, goal, Page("results", ("soft",), 1)) is None
-    # It buys nothing twice.
+    # It does not buy twice.
     assert next_action(shop, FIXED, GOAL, Page("done", ("a",), 1, GOAL.asin)) is None
 
 
@@ -115,7 +115,7 @@ SOCKS_GOAL = goal_of(SOCKS, instruction="number 31 socks")
     [
         (START, "search[number 31 socks]"),
         (Page("results", ("number", "31"), 1), "click[b00socks31]"),
-        # Two pages on, or back to the search page and the query anew: equally far.
+        # Two pages on, or back to the search page and the query again: equally far.
         (Page("results", ("soft",), 1), "click[next >]"),
         (Page("results", ("soft",), 2), "click[next >]"),
         (Page("results", ("soft",), 3), "click[b00socks31]"),
@@ -126,15 +126,15 @@ SOCKS_GOAL = goal_of(SOCKS, instruction="number 31 socks")
         (Page("results", ("tea",), 1), "click[back to search]"),
         (Page("item", ("tea",), 1, SOCKS.asin), "click[buy now]"),
         (Page("sub", ("tea",), 1, SOCKS.asin, sub="Reviews"), "click[< prev]"),
-        # Too far on: back.
+        # Too many pages on, so back.
         (Page("results", ("number", "31"), 2), "click[< prev]"),
     ],
 )
-def test_it_turns_pages_where_that_is_not_longer_than_to_search_anew(page, action):
+def test_it_turns_pages_unless_a_new_search_is_shorter(page, action):
     assert next_action(small_shop(), FIXED, SOCKS_GOAL, page) == action
 
 
-def test_upstreams_pages_can_be_searched_from_anywhere_and_wrong_choices_are_made_good():
+def test_it_searches_from_any_upstream_page_and_corrects_wrong_choices():
     page = Page("item", ("soft",), 2, TEA.asin)
     assert next_action(small_shop(), UPSTREAM, SOCKS_GOAL, page) == "search[number 31 socks]"
     page = Page("item", ("a",), 1, CARDIGAN.asin, (("size", "small"), ("color", "washed red")))
@@ -142,7 +142,7 @@ def test_upstreams_pages_can_be_searched_from_anywhere_and_wrong_choices_are_mad
 
 
 def wander(rng: random.Random, shop, rules, goal) -> Page:
-    """Return a page that a customer without a plan comes to."""
+    """Return a page that random actions lead to."""
     page = START
     for _ in range(rng.randrange(10)):
         places = [value for value in clickables(shop, rules, page) if value != "buy now"]
@@ -158,7 +158,7 @@ def wander(rng: random.Random, shop, rules, goal) -> Page:
 @pytest.mark.parametrize(
     "rules", [FIXED, UPSTREAM, Rules("fixed", show_attrs=True, results_a_page=3)]
 )
-def test_from_wherever_it_is_asked_it_gets_there(rules):
+def test_it_reaches_the_best_reward_from_any_page(rules):
     rng = random.Random(3)
     shop = small_shop()
     goals = [GOAL, HUMAN_GOAL, SOCKS_GOAL, goal_of(LAMP, options=(("color", "green"),))]
@@ -179,26 +179,26 @@ def labels(goal, rules=FIXED, products=PRODUCTS) -> list[str]:
     return [option.label for option in best_options(small_shop(products), rules, goal)]
 
 
-def test_it_chooses_what_the_goal_names():
+def test_it_chooses_the_options_of_the_goal():
     assert labels(GOAL) == ["washed red", "large"]
     # "blue heather" and any other blue are one colour for the reward; the goal's own comes first.
     shirt = replace(CARDIGAN, options=(("color", ("navy blue", "royal blue")),))
     goal = replace(GOAL, options=(("color", "royal blue"),))
     assert labels(goal, products=(shirt,)) == ["royal blue"]
-    # What people ask for is matched with what there is.
+    # Human goals' options are matched with the values on offer.
     goal = replace(GOAL, options=(("", "blue"), ("", "large")), human=True)
     assert labels(goal) == ["blue heather", "large"]
     both = replace(GOAL, options=(("", "small"), ("", "red")), human=True)
     assert labels(both) == ["red", "small"]
-    # Upstream's pair ("color", "washed red") is not like "ash", which the goal's own value falls
-    # under; it is like "red".
+    # Upstream compares the pair ("color", "washed red"), which does not match "ash", the colour of
+    # the goal's own value; it matches "red".
     assert labels(GOAL, UPSTREAM) == ["red", "large"]
     assert solve(small_shop(), UPSTREAM, GOAL)[1] == 1.0
 
 
 # -- what it types ----------------------------------------------------------------------------
 class Finds:
-    """A search engine that finds a product first where the query has all of some words."""
+    """A search engine that ranks one product first if the query contains all of some words."""
 
     def __init__(self, *needed: str, rank: int = 0) -> None:
         self.needed, self.rank = set(needed), rank
@@ -217,16 +217,16 @@ class Finds:
         (("cardigan",), "machine wash women's sweaters long sleeve women soft cardigan"),
     ],
 )
-def test_it_types_the_customers_words_before_those_of_the_title(needed, query):
+def test_it_prefers_the_instructions_words_to_those_of_the_title(needed, query):
     shop = replace(small_shop(), index=Finds(*needed))
     assert best_query(shop, FIXED, GOAL) == (query, 1)
-    # It leaves out the politeness and the price.
+    # Polite phrases and the price are left out.
     said = "hello, i'm looking for some organic teas, and price lower than 30.00 dollars"
     goal = replace(HUMAN_GOAL, instruction=said, price_upper=30.0, asin=CARDIGAN.asin)
     assert best_query(replace(shop, index=Finds()), FIXED, goal).text == "organic teas"
 
 
-def test_a_query_that_lists_the_product_later_is_better_than_none():
+def test_it_uses_a_query_that_lists_the_product_on_a_later_page():
     shop = replace(small_shop(), index=Finds("soft", rank=14))
     query = best_query(shop, FIXED, GOAL)
     assert query.page == 2 and query.text.endswith("women soft")
@@ -257,7 +257,7 @@ def test_goals_of_the_builtin_shop_are_solved_in_their_fewest_actions():
             assert best_query(shop, rules, goal).page == 1
 
 
-def test_real_goals_are_solved_as_far_as_upstreams_defect_lets_them(test_data):
+def test_real_goals_are_solved_except_for_upstreams_defect(test_data):
     products = real_products(test_data)
     shop = shop_of(products)
     human = HumanGoals(shop.catalogue, real_people(test_data).items())

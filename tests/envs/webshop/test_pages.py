@@ -33,7 +33,7 @@ def shop() -> Shop:
 
 
 def walk(shop: Shop, rules: Rules, *actions: str, page: Page = START) -> Page:
-    """Do actions that all work."""
+    """Perform actions that must all succeed."""
     for action in actions:
         parsed = parse_action(rules, action)
         assert parsed is not None, action
@@ -49,14 +49,14 @@ TRAPS = f"click[{GADGET.asin}]"
 
 
 @BOTH
-def test_a_purchase_goes_from_page_to_page(shop: Shop, rules: Rules) -> None:
+def test_a_purchase_page_by_page(shop: Shop, rules: Rules) -> None:
     page = walk(shop, rules, "search[Soft  cardigan]")
     assert page == Page("results", ("soft", "", "cardigan"), 1)
     page = walk(shop, rules, CARD, page=page)
     at = Page("item", ("soft", "", "cardigan"), 1, CARDIGAN.asin, visited=(CARDIGAN.asin,))
     assert page == at
     page = walk(shop, rules, "click[Large]", "click[red]", "click[small]", page=page)
-    # A group keeps the place at which it was first touched.
+    # A group keeps the position of its first choice.
     chosen = (("size", "small"), ("color", "red"))
     assert page == at._replace(options=chosen)
     page = walk(shop, rules, "click[features]", page=page)
@@ -70,7 +70,7 @@ def test_a_purchase_goes_from_page_to_page(shop: Shop, rules: Rules) -> None:
 
 
 @BOTH
-def test_prev_on_a_product_forgets_it_and_back_forgets_everything(shop: Shop, rules: Rules) -> None:
+def test_prev_forgets_the_product_and_back_forgets_everything(shop: Shop, rules: Rules) -> None:
     page = walk(shop, rules, "search[soft]", CARD, "click[red]")
     back = walk(shop, rules, "click[< prev]", page=page)
     assert back == Page("results", ("soft",), 1, visited=(CARDIGAN.asin,))
@@ -80,7 +80,7 @@ def test_prev_on_a_product_forgets_it_and_back_forgets_everything(shop: Shop, ru
 
 
 @BOTH
-def test_clickables_stand_in_upstreams_order(shop: Shop, rules: Rules) -> None:
+def test_clickables_are_in_upstreams_order(shop: Shop, rules: Rules) -> None:
     assert clickables(shop, rules, START) == ("search",)
     results = walk(shop, rules, "search[soft]")
     ids = tuple(f"b00socks{n}" for n in range(10, 17))
@@ -99,8 +99,8 @@ def test_clickables_stand_in_upstreams_order(shop: Shop, rules: Rules) -> None:
     assert clickables(shop, rules, below) == ("back to search", "< prev")
 
 
-def test_pages_of_results_end_where_products_end(shop: Shop) -> None:
-    # The word finds 25 of the 26 products.
+def test_pages_of_results_end_with_the_products(shop: Shop) -> None:
+    # The query finds 25 of the 26 products.
     page = walk(shop, FIXED, "search[soft]", "click[next >]", "click[next >]")
     assert (page.number, len(products_on(shop, FIXED, page))) == (3, 5)
     assert click(shop, FIXED, page, "next >") is None
@@ -109,13 +109,13 @@ def test_pages_of_results_end_where_products_end(shop: Shop) -> None:
     assert clickables(shop, UPSTREAM, beyond) == ("back to search", "< prev", "next >")
     nothing = walk(shop, FIXED, "search[xyzzy]")
     assert clickables(shop, FIXED, nothing) == ("back to search",)
-    # Ten products fill one page, and no other.
+    # Ten products fill exactly one page.
     ten = walk(shop, FIXED, "search[10 11 12 13 14 15 16 17 18 19]")
     assert len(found(shop, FIXED, ten.keywords)) == 10
     assert "next >" not in clickables(shop, FIXED, ten)
 
 
-def test_a_search_needs_the_search_bar_unless_upstream(shop: Shop) -> None:
+def test_a_search_needs_the_search_bar_except_in_upstream(shop: Shop) -> None:
     there = ("search[soft]", CARD, "click[reviews]")
     for count in (1, 2, 3):
         page = walk(shop, FIXED, *there[:count])
@@ -124,11 +124,11 @@ def test_a_search_needs_the_search_bar_unless_upstream(shop: Shop) -> None:
         assert led == Page("results", ("tea",), 1, visited=page.visited)
     assert search(shop, FIXED, START, "") is None
     for rules in (FIXED, UPSTREAM):
-        assert click(shop, rules, START, "search") is None  # the button alone
+        assert click(shop, rules, START, "search") is None  # without a query
 
 
 @BOTH
-def test_any_query_finds_something_or_nothing(shop: Shop, rules: Rules) -> None:
+def test_any_query_is_accepted(shop: Shop, rules: Rules) -> None:
     for query in ("\x00\x07\u202e soft", "\t", "😀" * 9, "soft" * 2500, "x" * (LONGEST_QUERY + 5)):
         page = search(shop, rules, START, query)
         assert page is not None and " ".join(page.keywords) == query[:LONGEST_QUERY]
@@ -148,20 +148,20 @@ def test_colliding_options_are_told_apart(shop: Shop) -> None:
     assert page.options == (("size", "reviews"), ("fit", "large"), ("search", "search"))
     page = walk(shop, FIXED, "click[pack [of 2]]", "click[Two\nLines]", page=page)
     assert page.options[0] == ("size", "two\nlines")
-    # One value twice in a group is one option.
+    # A value listed twice in a group is one option.
     page = walk(shop, FIXED, "search[lamp]", f"click[{LAMP.asin}]", "click[red]")
     assert page.options == (("color", "red"),)
     assert clickables(shop, FIXED, page)[-2:] == ("red", "green")
 
 
-def test_upstream_gives_a_click_to_the_last_group_or_to_the_button(shop: Shop) -> None:
+def test_in_upstream_an_ambiguous_click_goes_to_the_last_group_or_the_button(shop: Shop) -> None:
     page = walk(shop, UPSTREAM, "search[gadget]", TRAPS)
     assert walk(shop, UPSTREAM, "click[large]", page=page).options == (("size", "large"),)
     assert walk(shop, UPSTREAM, "click[one size]", page=page).options == (("size", "one size"),)
     assert walk(shop, UPSTREAM, "click[reviews]", page=page).kind == "sub"
     assert click(shop, UPSTREAM, page, "search") is None
     assert clickables(shop, UPSTREAM, page).count("large") == 1
-    # A page of results that is none: only what its button is called counts there.
+    # Not a page of results: upstream goes by the name of the button alone.
     assert walk(shop, UPSTREAM, "click[next >]", page=page).options == (("search", "next >"),)
 
 
@@ -178,7 +178,7 @@ def test_upstream_gives_a_click_to_the_last_group_or_to_the_button(shop: Shop) -
         ("click[a", None, None),
         ("Click[a]", ("Click", "a"), ("Click", "a")),
         ("click [a]", ("click ", "a"), ("click ", "a")),
-        # What the default mends.
+        # What the default rules repair.
         ("  click[a]", ("click", "a"), ("  click", "a")),
         ("click[a [b]]", ("click", "a [b]"), ("click[a ", "b]")),
         ("click[a\nb]", ("click", "a\nb"), None),
@@ -190,7 +190,7 @@ def test_actions_are_read_as_upstream_reads_them(action, fixed, upstream):
     assert parse_action(UPSTREAM, action) == upstream
 
 
-def test_upstreams_hidden_queries_are_ordinary_ones_by_default(shop: Shop) -> None:
+def test_upstreams_special_queries_are_ordinary_by_default(shop: Shop) -> None:
     def ids(rules: Rules, query: str) -> list[str]:
         return [p.asin for p in products_on(shop, rules, walk(shop, rules, f"search[{query}]"))]
 
@@ -205,7 +205,7 @@ def test_upstreams_hidden_queries_are_ordinary_ones_by_default(shop: Shop) -> No
     assert ids(FIXED, "<r>") == []
 
 
-def test_names_of_pages_in_a_query_mislead_upstream_only(shop: Shop) -> None:
+def test_page_names_in_a_query_mislead_only_upstream(shop: Shop) -> None:
     # Upstream takes the product's page for the first page of results, and goes to page 0.
     page = walk(shop, FIXED, "search[soft search_results]", CARD)
     assert walk(shop, FIXED, "click[< prev]", page=page).number == 1
@@ -216,7 +216,7 @@ def test_names_of_pages_in_a_query_mislead_upstream_only(shop: Shop) -> None:
     assert walk(shop, FIXED, "click[< prev]", page=below).kind == "item"
 
 
-def test_what_can_be_known_of_other_pages(shop: Shop) -> None:
+def test_values_of_other_pages_are_known(shop: Shop) -> None:
     page = walk(shop, FIXED, "search[soft]", CARD, "click[features]")
     for value in ("buy now", "search", "next >", TEA.asin.lower(), "washed red"):
         assert is_known(shop, FIXED, page, value), value
@@ -225,7 +225,7 @@ def test_what_can_be_known_of_other_pages(shop: Shop) -> None:
     assert not is_known(shop, FIXED, START, "washed red")
 
 
-def test_wrong_rules_and_strange_products_are_refused(shop: Shop) -> None:
+def test_invalid_rules_and_unknown_products_are_refused(shop: Shop) -> None:
     with pytest.raises(ConfigError, match="compat='verl' is unknown"):
         Rules("verl")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="no product 'B1'.*another shop"):

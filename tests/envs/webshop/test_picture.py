@@ -1,4 +1,4 @@
-"""Pictures of products: decided by what they are and by their colours."""
+"""Drawings of products: chosen by their categories and colours."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from creditrl.envs.webshop.picture import COLOR_HEX, SHAPES, color_of, picture, 
         (replace(CARDIGAN, product_category="", query="x", title="What is it"), "box"),
     ],
 )
-def test_the_words_it_is_filed_under_decide_the_shape(product, shape: str) -> None:
+def test_the_category_decides_the_shape(product, shape: str) -> None:
     assert shape_of(product) == shape
 
 
-def test_the_chosen_colour_comes_before_the_titles_and_else_the_id_decides() -> None:
+def test_the_colour_is_the_chosen_one_or_the_titles_or_follows_from_the_id() -> None:
     shoe = replace(CARDIGAN, title="Navy blue shoe")
     assert color_of(shoe) == COLOR_HEX["blue"]
     assert color_of(shoe, (("color", "wine red"), ("size", "9"))) == COLOR_HEX["red"]

@@ -1,4 +1,4 @@
-"""Porter's stemmer: the paper's own examples, and where its author changed his mind."""
+"""Porter's stemmer: the paper's own examples, and its author's later changes."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ def test_the_examples_of_the_paper() -> None:
         ("biology", "biologi"),  # the rule looks at what is before -logi, and bio is too short
         # Odd words.
         ("boy", "boi"),
-        ("yyyed", "yy"),  # a y is a vowel after a consonant, so the first and the third are none
+        ("yyyed", "yy"),  # a y is a vowel after a consonant, so neither the first nor the third is
         ("aed", "a"),
         ("ion", "ion"),
         ("ies", "i"),
         ("5gs", "5g"),  # digits are consonants
-        ("crème", "crème"),  # è is none of the five vowels
+        ("crème", "crème"),  # è is not one of the five vowels
         ("o'neil", "o'neil"),
         ("𝐛s", "𝐛"),  # beyond 16 bits it counts as two; as a word of two letters it would stay
         ("𝐛𝐨𝐥𝐝s", "𝐛𝐨𝐥𝐝"),
     ],
 )
-def test_what_is_not_in_the_paper(word: str, expected: str) -> None:
+def test_later_changes_and_odd_words(word: str, expected: str) -> None:
     assert stem(word) == expected
 
 
 @given(st.text(max_size=20))
-def test_any_text_has_a_stem_that_is_no_longer(word: str) -> None:
+def test_no_stem_is_longer_than_its_word(word: str) -> None:
     found = stem(word)
     assert len(found) <= len(word)
     assert bool(found) == bool(word)

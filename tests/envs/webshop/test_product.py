@@ -1,4 +1,4 @@
-"""Products from upstream's records: what each field becomes, and what is said of bad ones."""
+"""Products from upstream's records: how each field is read, and errors for bad ones."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_a_record_becomes_a_product_as_upstream_reads_it() -> None:
         ("$9.99 - $19.99", (9.99, 19.99), "$9.99 to $19.99"),
         ("from $5 to $7, once $9", (5.0, 7.0), "$5.0 to $7.0"),
         ("US$1,234,567.80", (1234567.8,), "$1234567.8"),
-        ("$٣.٥", (3.5,), "$3.5"),  # digits of any script, as upstream takes them
+        ("$٣.٥", (3.5,), "$3.5"),  # digits of any script, like upstream
         ("", (100.0,), "$100.0"),
         (None, (100.0,), "$100.0"),
         (..., (100.0,), "$100.0"),
     ],
 )
-def test_prices(pricing: Any, prices: tuple[float, ...], tag: str) -> None:
+def test_prices_are_parsed(pricing: Any, prices: tuple[float, ...], tag: str) -> None:
     product = Product.from_record(record(pricing=pricing))
     assert (product.prices, product.price_tag) == (prices, tag)
 
@@ -56,7 +56,7 @@ def test_prices(pricing: Any, prices: tuple[float, ...], tag: str) -> None:
 @pytest.mark.parametrize(
     "pricing", ["12.50", "$", "$1.2.3", "$ -", "free", 12.5, ["$3"], "$" + "9" * 400]
 )
-def test_a_price_that_does_not_parse_names_product_and_text(pricing: Any) -> None:
+def test_an_unreadable_price_is_refused_with_product_and_text(pricing: Any) -> None:
     message = refusal(DataError, Product.from_record, record(pricing=pricing))
     assert "product 'B000000001': 'pricing' is " in message and repr(pricing)[:20] in message
     assert "expected dollars such as '$9.99' or '$9.99 - $19.99'" in message
@@ -95,7 +95,7 @@ def test_a_field_of_another_type_is_named(changed: dict[str, Any], says: str) ->
     assert message.startswith(f"product {changed.get('asin', 'B000000001')!r}")
 
 
-def test_a_record_that_is_no_object_is_refused() -> None:
+def test_a_record_must_be_an_object() -> None:
     for entry in (["B000000001"], "B000000001", None):
         with pytest.raises(DataError, match="a product is .*, expected an object with its fields"):
             Product.from_record(entry)
@@ -110,7 +110,7 @@ def test_odd_options_are_read_as_upstream_reads_them() -> None:
                 "Color": [{"value": "Red"}, {"value": "red"}, {"value": "RED ", "image": "r.jpg"}],
                 "Empty": [],
                 "None": None,
-                # Its name is the first group's in lower case: these are the values that count.
+                # Its lower-case name equals the first group's, and its values replace that group's.
                 "color": [{"value": "Green/Black", "image": "g.jpg"}],
             }
         )
@@ -121,13 +121,13 @@ def test_odd_options_are_read_as_upstream_reads_them() -> None:
         customization_options={"Size": [{"value": "S", "image": "a.jpg"}, {"value": "s"}]}
     )
     product = Product.from_record(twice)
-    # The last image of a value counts, also where it is none.
+    # The last image of a value counts, even if it is empty.
     assert product.options == (("size", ("s", "s")),) and product.option_images == ()
     for nothing in ("", None, {}, []):
         assert Product.from_record(record(customization_options=nothing)).options == ()
 
 
-def test_texts_may_be_bare_and_attributes_and_instruction_come_from_the_extras() -> None:
+def test_single_texts_are_lists_and_the_extras_give_attributes_and_instruction() -> None:
     product = Product.from_record(record(small_description="One text.", images="one.jpg"))
     assert product.bullets == ("One text.",) and product.image == "one.jpg"
     product = Product.from_record(record(small_description=[], images=[]))
@@ -156,7 +156,7 @@ def test_bad_extras_are_named(extras: Any, says: str) -> None:
     assert says in message and "product 'B000000001'" in message
 
 
-def test_what_no_page_can_hold_is_replaced_wherever_it_is_read_and_all_else_is_kept() -> None:
+def test_only_characters_that_pages_cannot_show_are_replaced() -> None:
     def read(text: str) -> Product:
         named = "name full_description category query product_category".split()
         fields = {**dict.fromkeys(named, text), "small_description": [text]}

@@ -1,4 +1,4 @@
-"""WebShop's prompts: what is said in both forms, and the worked example."""
+"""WebShop's prompts: both prompt forms, and the worked example."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_first_tags_prompt_offers_a_search():
     )
 
 
-def test_a_later_tags_prompt_quotes_the_parts_behind_the_instruction():
+def test_a_later_tags_prompt_quotes_the_parts_after_the_instruction():
     history = [(SEARCH_PAGE, "search[red lamp]")]
     (message,) = get_form("tags").messages(ask(turn=1, history=history))
     assert message.content == (
@@ -74,15 +74,15 @@ def test_a_later_tags_prompt_quotes_the_parts_behind_the_instruction():
     )
 
 
-def test_observations_of_another_kind_are_told_whole():
+def test_other_observations_are_quoted_whole():
     rich = f"Instruction:\n{TASK}\n[button] Back to Search [button_]\n"
     for shown in ("Thank you for shopping with us! [SEP] You bought", rich, ""):
         (message,) = get_form("tags").messages(ask(shown))
         assert f"Your current observation is:\n{shown}\n\n" in message.content
 
 
-def test_a_prompt_of_more_than_13000_characters_is_told_without_history():
-    # The same prompt with a shorter past, to know where the limit is met exactly.
+def test_a_prompt_beyond_13000_characters_omits_the_history():
+    # The same prompt with a shorter history, to find where exactly the limit is reached.
     def prompt(length):
         past = [("x" * length, "click[description]")]
         return get_form("tags").messages(ask(turn=1, history=past))[0].content
@@ -94,7 +94,7 @@ def test_a_prompt_of_more_than_13000_characters_is_told_without_history():
 
 
 # -- react ------------------------------------------------------------------------------------
-def test_the_conversation_names_the_templates_and_tells_pages_whole():
+def test_the_conversation_names_the_action_templates_and_quotes_pages_whole():
     form = get_form("react", one_shot=False)
     head, ok, task = form.messages(ask(SEARCH_PAGE, ()))
     assert "These are the actions:\n- search[keywords]\n- click[value]\n\n" in head.content
@@ -104,14 +104,14 @@ def test_the_conversation_names_the_templates_and_tells_pages_whole():
 
 
 @pytest.mark.parametrize("form", sorted(FORMS))
-def test_actions_are_read_back(form):
+def test_actions_are_parsed_from_replies(form):
     written = get_form(form)
     for action in (*LISTED, "search[red lamp 5']", 'click[28" x 28"]', "click[size: pack [of 2]]"):
         parsed = written.parse(written.reply(action, "so"))
         assert parsed.action == action and parsed.valid_format
 
 
-def test_a_search_is_offered_where_the_search_bar_is():
+def test_a_search_is_offered_only_with_the_search_bar():
     env = History(gym.make(WEBSHOP_ID, num_products=200), form="tags")
     shown, info = env.reset(seed=0)
     assert "The admissible actions are: ['search[<your query>]']." in shown
@@ -120,7 +120,7 @@ def test_a_search_is_offered_where_the_search_bar_is():
         shown, *_, info = env.step(creditrl.expert_action(env))
         pages.append(info["page"])
         offered = "search[<your query>]" in shown
-        assert offered is (info["page"] == "done")  # nobody is asked there
+        assert offered is (info["page"] == "done")  # no prompt is made there
         assert all(f"'{action}'" in shown for action in info["admissible_actions"])
     assert pages[:2] == ["results", "item"] and pages[-1] == "done"
 

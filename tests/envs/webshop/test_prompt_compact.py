@@ -1,4 +1,4 @@
-"""WebShop for a small policy: what its compact text tells, and what it chooses among."""
+"""WebShop for a small policy: its compact text, and its choices."""
 
 import gymnasium as gym
 import pytest
@@ -50,14 +50,14 @@ def ask(observation: str, *history: tuple[str, str], offered: tuple[str, ...] = 
 
 
 # The goal.
-def test_a_synthetic_goal_is_read_into_words_options_and_price():
+def test_a_synthetic_goal_is_parsed_into_words_options_and_price():
     wanted = read_goal(GOAL)
     assert wanted.words == ("water", "resistant", "light", "weight", "planters", "living", "room")
     assert wanted.options == (("color", "sage green"), ("size", "6.5"))
     assert wanted.most == 40.0
 
 
-def test_a_goal_in_a_persons_words_has_no_listed_options():
+def test_a_human_goal_has_no_listed_options():
     wanted = read_goal("i want a mug, with a lid, and price lower than 20.00 dollars")
     assert (wanted.words, wanted.options, wanted.most) == (("mug", "lid"), (), 20.0)
 
@@ -68,13 +68,13 @@ def test_a_price_is_compared_with_the_limit():
     assert fits("$12,000.5", read_goal("find me a mug").most) == "fits"
 
 
-def test_an_option_is_ranked_by_how_well_its_value_and_its_group_meet_the_goal():
+def test_options_are_ranked_by_how_well_value_and_group_match_the_goal():
     meets = {"sage green": 3, "6.5": 3, "green": 2, "6": 0, "lime green": 1, "size: 6.5": 3}
     assert {label: likeness(label, GOAL) for label in meets} == meets
     assert likeness("width: 6.5", GOAL) < 3
 
 
-def test_queries_are_made_by_slots_of_the_goal():
+def test_queries_combine_slots_of_the_goal():
     words = "water resistant light weight planters living room"
     assert queries(GOAL) == (
         words,
@@ -85,7 +85,7 @@ def test_queries_are_made_by_slots_of_the_goal():
 
 
 # The text.
-def test_the_search_page_tells_the_goal_and_what_was_tried():
+def test_the_search_page_shows_the_goal_and_past_queries():
     text = compact(ask(SEARCH, SEARCHED, (RESULTS, BACK)))
     assert text == (
         "search turn 2\ntried 2\nwords water resistant light weight planters living room\n"
@@ -93,14 +93,14 @@ def test_the_search_page_tells_the_goal_and_what_was_tried():
     )
 
 
-def test_results_tell_of_the_product_to_open_next():
+def test_results_show_the_product_to_open_next():
     text = compact(ask(RESULTS, SEARCHED, offered=ON_RESULTS))
     assert text == "results page 1 query 2 turn 1 opened 0\nnew missing 4"
     after = compact(ask(RESULTS, *OPENED, (ITEM, PREV), offered=ON_RESULTS))
     assert after == "results page 1 query 2 turn 3 opened 1\nranged missing 7"
 
 
-def test_a_product_tells_what_the_goal_makes_of_its_options():
+def test_a_product_shows_how_its_options_match_the_goal():
     text = compact(ask(ITEM, *OPENED, offered=ON_ITEM))
     assert text == (
         "item turn 2 fits missing 4 lacks 0 read nothing\n"
@@ -108,15 +108,15 @@ def test_a_product_tells_what_the_goal_makes_of_its_options():
     )
 
 
-def test_what_a_page_below_said_is_remembered():
+def test_attributes_read_on_a_subpage_are_remembered():
     read = (*OPENED, (ITEM, "click[features]"))
     assert compact(ask(FEATURES, *read)) == "features turn 3 missing 0"
     back = compact(ask(ITEM, *read, (FEATURES, PREV), offered=ON_ITEM))
     assert back.startswith("item turn 4 fits missing 0 lacks 0 read features\n")
 
 
-def test_once_all_products_were_opened_the_best_is_offered_again():
-    # One that lacks a wanted value is the worse one.
+def test_after_all_products_were_opened_the_best_is_offered_again():
+    # The product that lacks a wanted value is worse.
     small = ITEM.replace(" [SEP] 6.5 [SEP]", " [SEP] 7 [SEP]")
     assert " lacks 1 " in compact(ask(small, *OPENED, offered=ON_ITEM))
     both = (*OPENED, (small, PREV), (RESULTS, "click[b0hangplt2]"), (ITEM, PREV))
@@ -127,12 +127,12 @@ def test_once_all_products_were_opened_the_best_is_offered_again():
     assert choices(ask(RESULTS, *both, offered=ON_RESULTS)) == ("click[b0fernpot1]", BACK)
 
 
-def test_an_observation_that_is_no_text_page_stays_as_it_is():
+def test_an_observation_other_than_a_text_page_is_unchanged():
     other = ask("<html></html>", offered=(BACK,))
     assert (compact(other), choices(other)) == ("<html></html>", (BACK,))
 
 
-def test_the_first_product_that_may_fit_is_offered_and_else_the_first():
+def test_the_first_product_that_may_fit_is_offered_or_else_the_first():
     dear = RESULTS.replace("$24.99", "$124.99")
     for shown, which in (
         (RESULTS, "b0fernpot1"),
@@ -142,7 +142,7 @@ def test_the_first_product_that_may_fit_is_offered_and_else_the_first():
         assert choices(ask(shown, SEARCHED, offered=ON_RESULTS)) == (f"click[{which}]", BACK)
 
 
-def test_of_a_group_only_values_better_than_the_chosen_one_are_choices():
+def test_only_better_values_than_the_chosen_one_remain_choices():
     chosen = (*OPENED, (ITEM, "click[sage green]"))
     before = choices(ask(ITEM, *OPENED, offered=ON_ITEM))
     assert before[:3] == ("click[sage green]", "click[green]", "click[6.5]")
@@ -151,7 +151,7 @@ def test_of_a_group_only_values_better_than_the_chosen_one_are_choices():
     )
 
 
-def test_leaving_a_product_forgets_what_was_chosen_for_it_and_not_what_was_read():
+def test_leaving_a_product_forgets_its_chosen_options_but_not_what_was_read():
     again = (*OPENED, (ITEM, "click[6.5]"), (ITEM, PREV), (RESULTS, "click[b0fernpot1]"))
     assert "click[6.5]" in choices(ask(ITEM, *again, offered=ON_ITEM))
     read = (*OPENED, (ITEM, "click[features]"), (FEATURES, PREV))
@@ -160,7 +160,7 @@ def test_leaving_a_product_forgets_what_was_chosen_for_it_and_not_what_was_read(
 
 @pytest.mark.parametrize(("goals", "least"), [("synthetic", 0.99), ("human", 0.95)])
 def test_the_experts_action_is_among_the_choices_unless_it_opens_another_product(goals, least):
-    """Of people's goals some need a word of the title in the query, which no goal has."""
+    """Some human goals need a word of the title in the query, which is not in the goal."""
     env = gym.make("CreditRL/WebShop-v0", split="valid_unseen", goals=goals)
     turns = listed = opened = first = 0
     for now, action in expert_asks(env, range(60)):
@@ -171,4 +171,4 @@ def test_the_experts_action_is_among_the_choices_unless_it_opens_another_product
             turns += 1
             listed += action in listed_actions(now)
     assert listed / turns >= least
-    assert first / opened >= 0.45  # the expert knows which product the goal was made of
+    assert first / opened >= 0.45  # the expert knows the goal's product

@@ -95,7 +95,7 @@ def test_a_title_without_nouns_scores_a_fifth():
     assert (parts(goal=goal).title_score, parts(goal=goal).r_type) == (0.2, 1.0)
     stranger = replace(PRODUCT, query="rugs", product_category="A › B")
     assert parts(stranger, goal).r_type == 0.5
-    # A noun said twice counts twice below the line only: upstream divides the number of different
+    # A repeated noun counts twice in the denominator only: upstream divides the number of different
     # shared nouns by the length of the list.
     goal = replace(GOAL, title="Towel Towel Towel Set")
     assert parts(replace(PRODUCT, title="Towel"), goal).title_score == 1 / 4
@@ -105,7 +105,7 @@ def test_a_title_without_nouns_scores_a_fifth():
 @pytest.mark.parametrize(
     ("attributes", "title", "bullets", "description", "met"),
     [
-        # "dry" is like enough
+        # "dry" is similar enough
         (("quick dry", "machine washable", "fade resistant"), "", (), "", 3),
         (("machine washable",), "", (), "", 1),
         (NO_ATTRIBUTES, "Quick Drying Towel", (), "", 1),
@@ -114,7 +114,7 @@ def test_a_title_without_nouns_scores_a_fifth():
         (("soft",), "Rug", ("warm",), "red", 0),
     ],
 )
-def test_attributes_are_met_by_the_list_or_named_in_the_texts(
+def test_attributes_are_met_by_the_list_or_in_the_texts(
     attributes, title, bullets, description, met
 ):
     other = replace(
@@ -129,69 +129,69 @@ def test_attributes_are_met_by_the_list_or_named_in_the_texts(
     [
         (("pack of 12", "gray", "xl"), ("gray", "xl", "pack of 12"), 3),
         (("pack of 12", "blue", "xl"), ("gray", "xl", "pack of 12"), 2),
-        (("powder snow", "xl"), ("cool powder snow", "xl"), 2),  # words of the wanted, not all
+        (("powder snow", "xl"), ("cool powder snow", "xl"), 2),  # some of the wanted words
         (("dark gray heather",), ("heather dark",), 1),  # both are "dark"
         (("navy blue",), ("royal blue",), 1),  # both are "blue", which comes first
         ((), ("gray", "xl"), 0),
-        (("small medium large",), ("small", "large"), 2),  # one value may do for several
+        (("small medium large",), ("small", "large"), 2),  # one value may meet several
     ],
 )
-def test_options_are_compared_as_sets_of_words_after_their_colours(chosen, wanted, met):
+def test_options_are_normalised_by_colour_and_compared_as_sets_of_words(chosen, wanted, met):
     goal = replace(GOAL, options=tuple((f"group {i}", value) for i, value in enumerate(wanted)))
     options = tuple((f"other {i}", value) for i, value in enumerate(chosen))
     assert parts(goal=goal, options=options).r_option == met / len(wanted)
 
 
-def test_colours_are_the_first_of_the_list_that_stands_in_the_text():
+def test_a_colour_is_the_first_of_the_list_that_the_text_contains():
     assert len(COLORS) == 102 and list(COLORS) == sorted(COLORS)
     assert normalize_color("washed red") == "ash"
     assert normalize_color("stonewash") == "ash" and normalize_color("b: black") == "black"
-    assert normalize_color("Black") == "Black"  # values are lower-case when they come here
+    assert normalize_color("Black") == "Black"  # values are lower-cased before
     assert normalize_color("7.5 wide") == "7.5 wide"
 
 
 # -- the whole --------------------------------------------------------------------------------
-def test_the_whole_is_the_share_of_what_is_met_times_the_kind():
+def test_the_reward_is_the_share_of_met_conditions_times_the_type_score():
     found = parts()
     assert found.reward == 1.0
     assert (found.w_att, found.w_option, found.w_price) == (3 / 6, 2 / 6, 1 / 6)
     found = parts(goal=replace(GOAL, options=()), options=(("size", "king"),))
     assert (found.r_option, found.w_option, found.reward) == (1.0, 0.0, 1.0)
-    # 3 attributes, 2 options, 1 price: an attribute is missing, then an option too, then the price.
+    # 3 attributes, 2 options, 1 price: an attribute is missed, then an option too, then the price.
     two = replace(PRODUCT, attributes=PRODUCT.attributes[:2])
     assert parts(two).reward == 5 / 6
     gray = (("color", "gray"),)
     assert parts(two, options=gray).reward == 4 / 6
     assert parts(two, price=40.01, options=gray).reward == 3 / 6
     assert parts(two, price=40.0, options=gray).r_price == 1.0
-    # The same, of another kind: one noun of four would be enough, one of five is not.
+    # The same for a product of another kind: 1 of 4 nouns would be enough, 1 of 5 is not.
     goal = replace(GOAL, title="Cotton Bath Towel Set Deluxe")
     stranger = replace(two, title="Cotton Rug", query="rugs", product_category="Home › Rugs")
     found = parts(stranger, goal, price=40.01, options=gray)
     assert (found.r_type, found.reward) == (0.5, 3 / 6 * 0.5)
 
 
-def test_upstream_compares_options_with_pairs_in_the_words_of_python():
-    # Both values hold "ash", the name of a colour; the pair is not searched for one.
+def test_upstream_compares_options_with_the_repr_of_a_pair():
+    # Both values contain "ash", the name of a colour; the pair is not searched for one.
     goal = replace(GOAL, options=(("color", "washed red"),))
     assert wanted_options(goal, "fixed") == ("ash",)
     assert wanted_options(goal, "upstream") == ("('color', 'washed red')",)
     own = goal.options
     assert parts(goal=goal, options=own).r_option == 1.0
     assert parts(goal=goal, options=own, compat="upstream").r_option == 0.0
-    # There any value helps whose words the pair holds.
+    # In upstream any value matches whose words the pair contains.
     pair = wanted_options(goal, "upstream")[0]
     assert option_matches("red", pair, "upstream") and option_matches("color", pair, "upstream")
     assert not option_matches("plum red", pair, "upstream")  # "plum" is its colour
     # A colour that is a whole value or name is found.
     goal = replace(GOAL, options=(("color", "red"), ("tan", "xl"), ("size", "xl")))
     assert wanted_options(goal, "upstream") == ("red", "tan", "('size', 'xl')")
-    # Goals of people are the same in both.
+    # Human goals are the same in both.
     goal = replace(GOAL, options=(("", "washed red"), ("", "xl")), human=True)
     assert wanted_options(goal, "upstream") == wanted_options(goal, "fixed") == ("ash", "xl")
 
 
-def test_a_text_without_letters_or_digits_is_like_itself_in_the_fixed_rules_only():
+def test_a_text_without_letters_or_digits_matches_itself_in_the_fixed_rules_only():
     assert likeness("½", "½") == 0
     odd = replace(PRODUCT, attributes=("★",))
     goal = replace(GOAL, attributes=("★",), options=(("size", "½"),))
@@ -228,9 +228,7 @@ def goals_of(draw: st.DrawFn, product: Product) -> Goal:
 
 
 @given(bought=_PRODUCTS, data=st.data(), options=_PAIRS, compat=_OF_BOTH)
-def test_the_reward_is_the_weighted_sum_of_its_parts_and_never_leaves_0_to_1(
-    bought, data, options, compat
-):
+def test_the_reward_is_the_weighted_sum_of_its_parts_and_in_0_to_1(bought, data, options, compat):
     goal = data.draw(_PRODUCTS.flatmap(goals_of))
     found = reward(bought, goal, 5.0, options, compat=compat)
     more = (*options, ("extra", data.draw(_TEXT)))  # one more option never costs
@@ -245,7 +243,7 @@ def test_the_reward_is_the_weighted_sum_of_its_parts_and_never_leaves_0_to_1(
 
 
 @given(data=st.data())
-def test_buying_what_was_asked_for_gives_1(data):
+def test_buying_the_goals_product_and_options_gives_1(data):
     product = data.draw(_PRODUCTS)
     goal = replace(data.draw(goals_of(product)), price_upper=5.0)
     assert reward(product, goal, 5.0, goal.options).reward == 1.0
@@ -253,7 +251,7 @@ def test_buying_what_was_asked_for_gives_1(data):
 
 # -- records ----------------------------------------------------------------------------------
 class RecordedNouns:
-    """Gives titles nouns whose score is the recorded one."""
+    """Gives titles nouns that produce the recorded score."""
 
     name = "recorded"
 
@@ -267,8 +265,8 @@ class RecordedNouns:
 
 
 def test_the_rewards_of_the_published_trajectories_follow_from_their_parts(test_data):
-    # Their products are not among those that were published, so one is made up that shares with the
-    # goal what the record says; options and price are those that were bought.
+    # Their products were not published, so one is made up that shares with the goal what the record
+    # says; options and price are the ones that were bought.
     rewards = []
     for path in sorted((test_data / "webshop" / "human_trajs").iterdir()):
         done = json.loads(path.read_text("utf-8").splitlines()[-1])
@@ -302,7 +300,7 @@ def test_the_rewards_of_the_published_trajectories_follow_from_their_parts(test_
     assert rewards == [0.5, 0.5, 0.75, 2 / 3, 1 / 3]
 
 
-def test_what_the_goals_of_the_real_products_ask_for_is_worth_1_but_for_upstreams_defect(test_data):
+def test_real_goals_products_give_1_except_for_upstreams_defect(test_data):
     products = real_products(test_data)
     by_asin = {product.asin: product for product in products}
     goals = synthetic_goals(MemoryCatalogue(products), products)[::3]

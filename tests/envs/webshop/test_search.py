@@ -1,4 +1,4 @@
-"""Search: Lucene's own rankings, a plain reference, and what a folder may hold."""
+"""Search: Lucene's own rankings, a plain reference implementation, and damaged folders."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def index_of(*documents: str) -> Index:
 
 
 def kept_length(length: int) -> int:
-    """What Lucene's byte keeps of a length: 24 exactly, then the four highest bits."""
+    """The length that Lucene's byte keeps: exact up to 24, then the four highest bits."""
     if length < 24:
         return length
     bits = max((length - 24).bit_length() - 4, 0)
@@ -116,7 +116,7 @@ def test_equal_scores_are_ordered_by_key() -> None:
     assert index.search("sock red") == [2, 3, 1, 0]
 
 
-def test_lengths_are_those_that_one_byte_keeps() -> None:
+def test_lengths_are_rounded_to_one_byte() -> None:
     assert len(LENGTHS) == 256
     assert LENGTHS[:42].tolist() == [*range(40), 40, 42]
     assert LENGTHS[-1] == 24 + (15 << 27)
@@ -127,7 +127,7 @@ def test_lengths_are_those_that_one_byte_keeps() -> None:
 
 @EVERY_WAY
 @pytest.mark.parametrize(("size", "words"), [(1, 1), (40, 5), (300, 200)])
-def test_results_are_those_of_the_formula(size: int, words: int, way: str) -> None:
+def test_results_follow_the_formula(size: int, words: int, way: str) -> None:
     documents, keys, queries = corpus(size, size, words)
     index, counts = Index.build(iter(documents), keys), counted(documents)
     for query in queries:
@@ -137,7 +137,7 @@ def test_results_are_those_of_the_formula(size: int, words: int, way: str) -> No
 
 
 def test_pruning_does_not_change_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Terms in 3 to 40 of 100 documents, and lengths that differ much: bounds are often close.
+    # Terms in 3 to 40 of 100 documents with very different lengths, so bounds are often close.
     dice = random.Random(0)
     shares = {f"w{i}": 0.4 * (i + 1) ** -0.7 for i in range(40)}
     documents = []
@@ -155,9 +155,9 @@ def test_pruning_does_not_change_results(monkeypatch: pytest.MonkeyPatch) -> Non
             assert index.scored(query, k) == expected, (query, k)
 
 
-def test_pruned_postings_are_not_read_but_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruned_postings_are_not_read_but_still_score(monkeypatch: pytest.MonkeyPatch) -> None:
     # 60 documents have the rare word, all have the common one: with k = 50, the long list of the
-    # common word adds to the scores of the 60, and nothing else is added up.
+    # common word only adds to the scores of those 60.
     documents = [f"common {'rare ' * (i % 7 + 1) if i < 60 else ''}{'x ' * i}" for i in range(900)]
     keys = [f"{i * 7 % 900:03}" for i in range(900)]
     index = Index.build(documents, keys)
@@ -175,7 +175,7 @@ def test_pruned_postings_are_not_read_but_count(monkeypatch: pytest.MonkeyPatch)
     assert len(looked) == 1 and 50 <= looked[0] <= 60
 
 
-def test_blocks_of_documents_make_the_same_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_building_in_blocks_makes_the_same_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     documents, keys, queries = corpus(3, 200, 50)
     documents[5] = "w1 " * 700 + "only-here"  # a count that takes more than a byte
     whole = Index.build(documents, keys)
@@ -192,10 +192,10 @@ def test_blocks_of_documents_make_the_same_index(monkeypatch: pytest.MonkeyPatch
             assert (tmp_path / "other" / file.name).read_bytes() == file.read_bytes()
 
 
-def test_an_index_is_made_in_little_more_memory_than_it_takes(monkeypatch: pytest.MonkeyPatch):
+def test_building_an_index_takes_little_more_memory_than_the_index(monkeypatch: pytest.MonkeyPatch):
     words = [f"w{i}" for i in range(2000)]
     documents = [" ".join(words[i % 40 :: 5 + i % 3]) for i in range(1000)]
-    Index.build(documents[:200], [f"{i:04}" for i in range(200)])  # so that the words are known
+    Index.build(documents[:200], [f"{i:04}" for i in range(200)])  # so that the words are cached
     monkeypatch.setattr(postings, "_BLOCK_TERMS", 1 << 13)
     monkeypatch.setattr(postings, "_IN_MEMORY", 1 << 13)
     tracemalloc.start()
@@ -209,7 +209,7 @@ def test_an_index_is_made_in_little_more_memory_than_it_takes(monkeypatch: pytes
 
 
 @EVERY_WAY
-def test_the_rankings_of_lucene(way: str, test_data: Path) -> None:
+def test_rankings_are_lucenes(way: str, test_data: Path) -> None:
 
     products = real_products(test_data, extras=False)
     keys = [product.asin for product in products]
@@ -220,13 +220,13 @@ def test_the_rankings_of_lucene(way: str, test_data: Path) -> None:
     for entry in entries:
         found = index.scored(entry["query"])
         assert [keys[place] for place, _ in found] == entry["top50"], entry["query"]
-        # Anserini rounds to 4 places, and takes a millionth off what is then the same once more.
+        # Anserini rounds to 4 places, and subtracts a millionth from scores that are then equal.
         scores = [round(score, 4) for score in entry["scores"]]
         assert [round(score, 4) for _, score in found] == scores, entry["query"]
 
 
 @EVERY_WAY
-def test_queries_that_find_nothing_and_long_ones(way: str) -> None:
+def test_empty_unknown_and_long_queries(way: str) -> None:
     index = index_of("red shoes", "blue")
     nothing = ("", "the of and", "zzz", "\x00\x1b[31m", "\ud800", "?" * 10_000, "q" * 10_000)
     assert [index.search(query) for query in nothing] == [[]] * len(nothing)
@@ -246,7 +246,7 @@ def test_an_index_without_terms(documents: list[str], tmp_path: Path) -> None:
         Index.build(documents, ["A"])
 
 
-def test_a_loaded_index_is_the_same(tmp_path: Path) -> None:
+def test_a_loaded_index_gives_the_same_results(tmp_path: Path) -> None:
     documents, keys, queries = corpus(2, 300, 100)
     documents += ["Straße 日本 ★ \U0001f1fa\U0001f1f8", "zzz straße"]
     keys += ["x", "y"]
@@ -261,10 +261,10 @@ def test_a_loaded_index_is_the_same(tmp_path: Path) -> None:
             assert index.search(query) == [place for place, _ in built.scored(query)]
 
 
-def test_a_loaded_index_is_mapped_not_read(tmp_path: Path) -> None:
+def test_a_loaded_index_is_memory_mapped(tmp_path: Path) -> None:
     index_of("red shoe", "blue").save(tmp_path)
     loaded = Index.load(tmp_path)
-    # A pickle names the folder, and a file that changes under the map changes the results.
+    # A pickle stores only the folder, and a change of the file changes the results.
     assert len(pickle.dumps(loaded)) < 500
     path = tmp_path / "places.npy"
     raw = bytearray(path.read_bytes())
@@ -274,7 +274,7 @@ def test_a_loaded_index_is_mapped_not_read(tmp_path: Path) -> None:
     assert loaded.search("red") == [1]
 
 
-def test_an_index_can_be_written_over_one_in_use(tmp_path: Path) -> None:
+def test_an_index_in_use_can_be_overwritten(tmp_path: Path) -> None:
     index_of("red shoe", "blue").save(tmp_path)
     old = Index.load(tmp_path)
     index_of("green", "red", "red hat").save(tmp_path)
@@ -307,7 +307,7 @@ def test_damage_is_noticed_and_named(name: str, tmp_path: Path) -> None:
     assert len(Index.load(tmp_path)) == len(documents)
 
 
-def test_large_arrays_are_compared_by_their_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_large_arrays_are_checked_by_length_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     index_of("red shoe", "blue").save(tmp_path)
     monkeypatch.setattr(search, "CHECKED_BYTES", 0)
     path = tmp_path / "gains.npy"
@@ -330,7 +330,7 @@ def test_large_arrays_are_compared_by_their_length(tmp_path: Path, monkeypatch: 
         ('{"format": "webshop search index 1", "arrays": {"words": 1}}', "damaged"),
     ],
 )
-def test_folders_of_something_else_are_refused(header: str | None, message: str, tmp_path: Path):
+def test_folders_without_an_index_are_refused(header: str | None, message: str, tmp_path: Path):
     index_of("red").save(tmp_path)
     path = tmp_path / "index.json"
     path.unlink()
@@ -342,7 +342,7 @@ def test_folders_of_something_else_are_refused(header: str | None, message: str,
         Index.load(tmp_path / "nothing")
 
 
-def test_an_index_that_fails_to_be_written_is_refused(tmp_path, monkeypatch):
+def test_an_incompletely_written_index_is_refused(tmp_path, monkeypatch):
     index = index_of("red shoe", "blue")
     index.save(tmp_path)
     save, calls = np.save, []

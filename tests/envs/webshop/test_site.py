@@ -1,4 +1,4 @@
-"""The pages as a web site: every state has an address, and the server remembers nobody."""
+"""The pages as a web site: every state has an address, and the server keeps no sessions."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_every_state_has_a_page_at_its_address(served: Server, page: Page) -> No
     assert read_text(html) == text
 
 
-def test_half_a_character_is_served_as_a_question_mark() -> None:
+def test_a_lone_surrogate_is_served_as_a_question_mark() -> None:
     lamp = replace(LAMP, title="Lamp \ud83d")
     shop = small_shop([lamp])
     goals = {"lamp": replace(GOAL, instruction="a lamp \ud83d")}
@@ -99,7 +99,7 @@ def test_half_a_character_is_served_as_a_question_mark() -> None:
     assert status == 200 and "Lamp ?" in body and "a lamp ?" in body
 
 
-def test_a_walk_by_links_and_forms_ends_with_the_purchase(served: Server) -> None:
+def test_links_and_forms_lead_to_the_purchase(served: Server) -> None:
     def follow(html: str, label: str) -> str:
         form = rf'<form action="([^"]*)">\n((?:<input[^>]*>\n)*)<button[^>]*>{re.escape(label)}<'
         if match := re.search(form, html):
@@ -120,8 +120,8 @@ def test_a_walk_by_links_and_forms_ends_with_the_purchase(served: Server) -> Non
     assert 'id="reward">1.0<' in html and "color: washed red" in html
 
 
-def test_another_server_goes_on_from_an_address(served: Server) -> None:
-    # Nothing was asked of it before: what it shows comes from the address alone.
+def test_another_server_continues_from_an_address(served: Server) -> None:
+    # The other server has had no request: what it shows comes from the address alone.
     with contextlib.closing(Server(site_app(site()))) as other:
         for page in (ITEM, ITEM._replace(kind="done")):
             path = address(page, "tea")
@@ -152,13 +152,13 @@ def test_a_query_has_an_address_and_an_empty_one_leads_back_to_the_search_page(s
         "/",
     ],
 )
-def test_what_is_not_there_is_a_page_that_says_so(served: Server, path: str) -> None:
+def test_unknown_addresses_get_a_404_page(served: Server, path: str) -> None:
     status, html, headers, _ = get(served, path)
     assert status == 404
     assert "Not found" in html and "text/html" in headers["content-type"]
 
 
-def test_upstreams_pages_of_attributes_are_there_where_a_click_leads_to_them() -> None:
+def test_attribute_pages_exist_only_where_a_click_leads_to_them() -> None:
     shop = small_shop((NAMESAKE, CARDIGAN))
     for rules, found in (
         (Rules("upstream"), {NAMESAKE.asin}),
@@ -173,7 +173,7 @@ def test_upstreams_pages_of_attributes_are_there_where_a_click_leads_to_them() -
         assert {asin for asin, html in pages.items() if html is not None} == found
 
 
-def test_only_reading_is_possible_and_a_copy_can_be_watched(served: Server) -> None:
+def test_the_site_is_read_only_and_a_copy_can_be_watched(served: Server) -> None:
     assert get(served, "/tea", "POST")[0] == 405
     assert get(served, "/tea", "HEAD")[:2] == (200, "")
     status, html, headers, _ = get(served, "/-/watch/3")
@@ -185,14 +185,14 @@ def test_only_reading_is_possible_and_a_copy_can_be_watched(served: Server) -> N
     assert svg == picture(LAMP, (("color", "red"), ("", "size"))) != picture(LAMP)
 
 
-def test_a_browser_is_told_that_nothing_runs_and_nothing_comes_from_elsewhere(served: Server):
+def test_the_content_security_policy_forbids_scripts_and_other_origins(served: Server):
     for path in ("/tea", "/nobody", "/-/style.css", f"/-/picture/{TEA.asin}"):
         policy = get(served, path)[2]["content-security-policy"]
         assert policy.startswith("default-src 'none'; style-src 'self'; img-src 'self'")
         assert "script-src" not in policy
 
 
-def test_the_goals_are_listed_and_lead_to_their_pages() -> None:
+def test_the_goals_are_listed_with_links_to_their_pages() -> None:
     goals = [
         Task(f"small/{n}", "synthetic", "train", n, GOAL.instruction, data=GOAL)
         for n in range(GOALS_A_PAGE + 2)

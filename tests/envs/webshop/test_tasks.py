@@ -1,4 +1,4 @@
-"""Goals are drawn as the chosen weights say."""
+"""Goals are drawn according to the chosen weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from creditrl.envs.webshop.tasks import ShopGoals, upstream_weights
 
 
 def upstreams_draw(weights: list[float], number: float) -> int:
-    """What ``random_idx`` of princeton-nlp/WebShop draws where ``random.random`` says ``number``.
+    """What ``random_idx`` of princeton-nlp/WebShop draws if ``random.random`` gives ``number``.
 
     ``random.uniform(0, total)`` is ``0 + (total - 0) * random.random()``.
     """
@@ -25,7 +25,7 @@ def upstreams_draw(weights: list[float], number: float) -> int:
 
 
 class Numbers:
-    """A generator that says what it is told to."""
+    """A generator that returns given numbers."""
 
     def __init__(self, number: float) -> None:
         self.number = number
@@ -39,7 +39,7 @@ def goals(weights: list[float], split: list[int] | None = None) -> ShopGoals:
     return ShopGoals(made, "small", "all", split, upstream_weights(np.array(weights)))
 
 
-def test_the_goal_after_the_one_that_is_due_is_drawn() -> None:
+def test_upstream_draws_the_goal_after_the_one_its_weights_select() -> None:
     # Worked by hand: 0.1 falls to goal 0, 0.3 to goal 1, 0.6 to goal 2.
     weights = [0.1, 0.3, 0.6]
     np.testing.assert_allclose(upstream_weights(np.array(weights)), [0.0, 0.1, 0.9])
@@ -62,14 +62,14 @@ def test_equal_random_numbers_draw_upstreams_goals(size: int, kind: str) -> None
             weights = [weight * (i % 3 != 1) for i, weight in enumerate(weights)]
         tasks = goals(weights)
         numbers = [0.0, 1 - 2**-53, *(dice.random() for _ in range(100))]
-        if kind == "equal":  # also the numbers at which one goal ends and the next begins
+        if kind == "equal":  # also the bounds between two goals
             numbers += [i / size for i in range(size)]
         drawn: list[Any] = [tasks.draw(Numbers(n)) for n in numbers]  # type: ignore[arg-type]
         assert drawn == [upstreams_draw(weights, n) for n in numbers]
         assert size == 1 or 0 not in drawn
 
 
-def test_a_split_draws_as_upstream_draws_from_all_given_that_it_is_of_the_split() -> None:
+def test_a_split_draws_with_upstreams_probabilities_given_the_split() -> None:
     weights = [0.1, 0.2, 0.3, 0.4, 0.5]
     dice, split = random.Random(0), [0, 2, 4]
     drawn = [upstreams_draw(weights, dice.random()) for _ in range(60_000)]

@@ -1,4 +1,4 @@
-"""Pages as text by hand; test_upstream.py compares thousands, test_html.py those of our rules."""
+"""Pages as text, by hand; test_upstream.py compares thousands, test_html.py those of our rules."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_product_with_options_chosen(shop: Shop, rules: Rules) -> None:
     shown = observation(shop, Rules(rules.compat, show_attrs=True), CARD, WANTED)
     assert shown == expected.replace("[SEP] Buy Now", "[SEP] Attributes [SEP] Buy Now")
     assert observation(shop, rules, page, WANTED, "text_rich") == (
-        # What was clicked, the last on the page first.
+        # Clicked options, the last on the page first.
         "You have clicked large.\nYou have clicked red.\nInstruction:\ni want it\n"
         "[button] Back to Search [button_]\n[button] < Prev [button_]\n"
         "color\n  [clicked button] red [clicked button_]\n  [button] blue heather [button_]\n"
@@ -57,7 +57,7 @@ def test_spaces_and_markup_are_kept_as_upstreams_parser_keeps_them(shop, rules) 
         page = CARD._replace(kind="sub", asin=asin, sub=sub)
         return [one.text for one in visible(shop, rules, page, WANTED)][4:]
 
-    # Spaces alone are one space, or nothing where a line ends among them.
+    # Whitespace alone is one space, or nothing if it contains a line end.
     assert lines(TEA.asin, "Description") == []
     assert lines(GADGET.asin, "Description") == []
     assert lines(GADGET.asin, "Features") == [" ", " ", " a\nb", "  <b>bold</b> &nbsp; "]
@@ -68,8 +68,8 @@ def test_spaces_and_markup_are_kept_as_upstreams_parser_keeps_them(shop, rules) 
     )
 
 
-def test_marks_of_options(shop: Shop) -> None:
-    # Chosen is "large" of the group "size", and the query quotes "one size".
+def test_chosen_options_are_marked(shop: Shop) -> None:
+    # "large" of the group "size" is chosen, and the query quotes "one size".
     page = Page("item", ("gadget", '"one', 'size"'), 1, GADGET.asin, (("size", "large"),))
 
     def chosen(rules: Rules, page: Page) -> list[str]:
@@ -79,19 +79,19 @@ def test_marks_of_options(shop: Shop) -> None:
         return [shown[i].text for i in marked]
 
     assert chosen(FIXED, page) == ["size: large"]
-    # Upstream marks whatever stands quoted in the address, words joined by "+".
+    # Upstream marks every value that is quoted in the address, words joined by "+".
     assert chosen(UPSTREAM, page) == ["large", "large"]
     assert chosen(UPSTREAM, page._replace(keywords=('"reviews"',))) == ["large", "large", "reviews"]
-    # What JSON escapes is never found there.
+    # Values that JSON escapes are never found there.
     quoted = page._replace(options=(("fit", 'say "hi"'), ("size", "naïve ☞")))
     assert chosen(UPSTREAM, quoted) == []
     assert chosen(FIXED, quoted) == ['say "hi"', "naïve ☞"]
 
 
-def test_the_last_page(shop: Shop) -> None:
+def test_the_last_page_shows_the_purchase_and_the_score(shop: Shop) -> None:
     options = (("size", "large"), ("color", "it's <red>"))
     page = Page("done", asin=CARDIGAN.asin, options=options)
-    # The kind, both attributes and the price are right, one option of two: (2 + 1 + 1) / 5.
+    # Type, both attributes and price are right, and one option of two: (2 + 1 + 1) / 5.
     parts = reward(CARDIGAN, GOAL, 20.0, options)
     assert parts.reward == 0.8
     text = observation(shop, FIXED, page, WANTED, "text_rich", parts)

@@ -1,4 +1,4 @@
-"""The nouns of titles: what our rule takes for one, and how near it comes to spaCy's tagger."""
+"""The nouns of titles: what our rule takes for one, and how close it is to spaCy's tagger."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from creditrl.errors import ConfigError, MissingExtraError
         ("5pcs USB-C Cable 3.1 (260ml)", "5pcs usb c cable 260ml"),
         ("A.B.C. Brand Tea & Co", "a.b.c brand tea co"),
         ("Tea Tea Tea", "tea tea tea"),
-        # Participles, and words that only look like them.
+        # Participles, and words that only look like participles.
         ("Padded, UL Listed Speed Sled for a Red Daybed", "ul speed sled red daybed"),
         ("crème brûlée ☞ 深い 茶", "crème brûlée 深い 茶"),
         ("", ""),
         ("for the 12 - 15", ""),
     ],
 )
-def test_a_title_is_all_nouns_but_function_words_numbers_and_participles(title, nouns):
+def test_all_words_but_function_words_numbers_and_participles_are_nouns(title, nouns):
     assert RULE.nouns(title) == tuple(nouns.split())
 
 
-def test_the_rule_comes_near_the_tagger_of_the_published_trajectories(test_data):
-    # A score is a share of the goal title's nouns, so its denominator divides their number.
+def test_the_rule_is_close_to_the_tagger_of_the_published_trajectories(test_data):
+    # A score is a share of the nouns in the goal's title, so its denominator divides their number.
     counted = {}
     for path in sorted((test_data / "webshop" / "human_trajs").iterdir()):
         done = json.loads(path.read_text("utf-8").splitlines()[-1])
@@ -41,7 +41,7 @@ def test_the_rule_comes_near_the_tagger_of_the_published_trajectories(test_data)
     assert counted == {8: 21, 17: 17, 11: 13, 15: 17, 23: 23}
 
 
-def test_scorers_are_found_by_name_and_spacy_is_asked_for_by_its_extra(monkeypatch):
+def test_scorers_are_found_by_name_and_spacy_needs_its_extra(monkeypatch):
     assert title_scorer() is title_scorer("rule", "no such model") is RULE
     assert RULE.name == "rule"
     with pytest.raises(ConfigError, match="title_scorer='spcay' is unknown. Did you mean 'spacy'"):

@@ -28,7 +28,7 @@ RECORDS = Path(__file__).parents[2] / "golden"
 
 
 class Shopper:
-    """The engine in every mode of observation, over one shop."""
+    """The engine in every observation mode, over one shop."""
 
     def __init__(self, shop: Shop, show_attrs: bool) -> None:
         rules = Rules("upstream", show_attrs)
@@ -53,7 +53,7 @@ class Shopper:
 
 
 def replay(name: str, shop: Shop, goals: Sequence[Goal]) -> None:
-    """Walk recorded episodes again; what is shown must be what upstream showed."""
+    """Replay recorded episodes; every text must equal what upstream showed."""
     record = json.loads(lzma.decompress((RECORDS / name).read_bytes()))
     shoppers = {on: Shopper(shop, on) for on in (False, True)}
     steps = bought = 0
@@ -76,7 +76,7 @@ def replay(name: str, shop: Shop, goals: Sequence[Goal]) -> None:
             pages.add(moment.url.split("/")[3])
         steps += len(actions)
         bought += moment.done
-    # The walks go everywhere.
+    # The walks visit every kind of page.
     assert steps > 5000 and bought > 50
     assert {"search_results", "item_page", "item_sub_page", "done"} <= pages
 
