@@ -1,4 +1,4 @@
-"""ALFWorld's tests share no cache with the user who runs them."""
+"""ALFWorld's tests do not use the user's cache."""
 
 from __future__ import annotations
 

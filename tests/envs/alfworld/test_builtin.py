@@ -1,4 +1,4 @@
-"""Builtin task sets: the same tasks everywhere, cheap to list, in splits that share nothing."""
+"""Builtin task sets: reproducible, cheap to list, with disjoint splits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL = HouseholdConfig(size="small")
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_sets_are_as_large_as_promised_and_their_types_take_turns(split: str):
+def test_splits_have_their_documented_sizes_and_types_alternate(split: str):
     tasks = GeneratedGames(split)
     assert len(tasks) == NUM_TASKS[split]
     assert len(tasks) >= {"train": 2000, "valid_seen": 140, "valid_unseen": 134}[split]
@@ -43,7 +43,7 @@ def test_goals_are_alfworlds_sentences():
     for task in GeneratedGames("train", SMALL, num_tasks=400):
         home = task.data.household()
         thing, place = home.object.lower(), home.place.lower()
-        # The place is the last word; a towelholder has a towel in its name, toilet paper a toilet.
+        # The place is the last word; "towelholder" contains "towel", "toiletpaper" "toilet".
         assert task.goal.endswith(f" {place}")
         goals[task.type].add(f"{task.goal.removesuffix(place).replace(thing, 'X')}Y")
     assert goals == {
@@ -56,7 +56,7 @@ def test_goals_are_alfworlds_sentences():
     }
 
 
-def test_types_are_chosen_without_making_a_task(monkeypatch: pytest.MonkeyPatch):
+def test_types_are_selected_without_making_a_task(monkeypatch: pytest.MonkeyPatch):
     tasks = GeneratedGames("train", HouseholdConfig(seed=77))
 
     def fail(*_: object) -> None:
@@ -67,7 +67,7 @@ def test_types_are_chosen_without_making_a_task(monkeypatch: pytest.MonkeyPatch)
     assert len(chosen) == 3333 + 3334
     monkeypatch.undo()
     assert [chosen.task(i).index for i in range(4)] == [1, 5, 7, 11]
-    monkeypatch.setattr(builtin, "household", fail)  # task 5 is remembered
+    monkeypatch.setattr(builtin, "household", fail)  # task 5 is cached
     assert chosen.find("builtin-seed77/train/5").type == "pick_two_obj_and_place"
     monkeypatch.undo()
     with pytest.raises(UnknownNameError, match="filtered out"):
@@ -96,7 +96,7 @@ def test_invalid_requests_are_refused():
         GeneratedGames("valid_seen").find("builtin/valid_seen/1000")
 
 
-def test_a_task_travels_as_its_key():
+def test_a_task_is_pickled_as_its_key():
     tasks = GeneratedGames("train", SMALL)
     task = tasks.task(11)
     packed = pickle.dumps(task)
@@ -107,7 +107,7 @@ def test_a_task_travels_as_its_key():
     assert len(pickle.dumps(tasks)) < 500
 
 
-def test_both_flavours_have_the_same_household():
+def test_both_flavours_have_the_same_households():
     new, old = (GeneratedGames("train", SMALL, flavour=f).task(3) for f in ("0.4", "0.3"))
     assert new.data.household() == old.data.household() and new.id == old.id
     assert new.data.key != old.data.key

@@ -1,4 +1,4 @@
-"""The cache of parsed problems: it gives back what was put in, or it is as if it were not there."""
+"""The cache of parsed problems: it returns what was stored, or behaves as if it did not exist."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ def entry(key: str) -> Path:
     return cache_home() / "alfworld" / "problems" / f"{key}.z"
 
 
-def test_the_second_time_nothing_is_made_and_the_problem_is_equal() -> None:
+def test_a_cached_problem_is_equal_and_not_made_again() -> None:
     make = Maker()
     assert cached_problem("a", make) is TOY
     again = cached_problem("a", make)
     assert make.calls == 1
     assert again == TOY and again is not TOY
-    # Equality of a mapping does not look at its order, which the texts may depend on.
+    # Equality of mappings ignores order, but the texts may depend on it.
     assert list(again.facts.items()) == list(TOY.facts.items())
     other = read_problem(HOUSEHOLD.replace("problem toy", "problem other"), "other")
     assert cached_problem("b", Maker(other)).name == "other"
     assert cached_problem("a", Maker(other)).name == "toy"
-    # No draft has the name of an entry.
+    # No temporary file has an entry's name.
     assert sorted(os.listdir(entry("a").parent)) == ["a.z", "b.z"]
 
 
 @pytest.mark.parametrize("damage", ["flipped", "text", "list", "layout", "version"])
-def test_a_damaged_entry_is_made_anew(damage: str) -> None:
+def test_a_damaged_entry_is_made_again(damage: str) -> None:
     cached_problem("a", Maker())
     sound = entry("a").read_bytes()
     middle = len(sound) // 2
@@ -72,7 +72,7 @@ def test_a_damaged_entry_is_made_anew(damage: str) -> None:
     assert cached_problem("a", make) == TOY and make.calls == 1
 
 
-def test_an_error_passes_through_and_is_not_remembered() -> None:
+def test_an_error_is_raised_and_not_cached() -> None:
     def broken() -> Problem:
         raise DataError("game.tw-pddl: cut")
 

@@ -23,7 +23,7 @@ WIN = (
 
 
 class Numbered(Kitchen):
-    """One of many games that are alike; counts how often it is loaded."""
+    """One of many identical games; counts how often it is loaded."""
 
     def __init__(self, number: int, flavour: Flavour = "0.4") -> None:
         super().__init__(flavour=flavour)
@@ -55,7 +55,7 @@ class Kitchens:
         return self.frame
 
 
-def test_the_goal_pays_one_and_ends_the_episode() -> None:
+def test_reaching_the_goal_gives_reward_1_and_ends_the_episode() -> None:
     kitchen = Kitchens()
     for action in WIN[:-1]:
         frame = kitchen.step(action)
@@ -66,7 +66,7 @@ def test_the_goal_pays_one_and_ends_the_episode() -> None:
     assert frame.text == ["You move the apple 1 to the drawer 1."]
 
 
-def test_a_command_that_fails_changes_nothing_and_says_why() -> None:
+def test_a_failed_command_changes_nothing_and_gives_the_reason() -> None:
     kitchen = Kitchens()
     key = kitchen.engine.state_keys(kitchen.all, "state")
     frame = kitchen.step("open fridge 1")
@@ -76,13 +76,13 @@ def test_a_command_that_fails_changes_nothing_and_says_why() -> None:
     assert frame.info["unmet"][0] == ("atLocation(fridge 1)",)
     assert frame.info["turn"][0] == 1
     assert kitchen.engine.state_keys(kitchen.all, "state") == key
-    # Spaces around a command are no matter, and case is.
+    # Spaces around a command do not matter, case does.
     frame = kitchen.step("  go to fridge 1\n")
     assert (frame.info["unmet"][0], frame.info["action"][0]) == ((), "go to fridge 1")
     assert kitchen.step("Open fridge 1").info["ungrounded_reason"][0] == "unparsed"
 
 
-def test_what_was_looked_at_counts_only_on_request() -> None:
+def test_state_keys_include_examined_objects_only_on_request() -> None:
     for keep, equal in ((False, True), (True, False)):
         kitchen = Kitchens(keep_checked=keep)
         before = kitchen.engine.state_keys(kitchen.all, "state")
@@ -91,12 +91,12 @@ def test_what_was_looked_at_counts_only_on_request() -> None:
         assert len(set(kitchen.engine.state_keys(kitchen.all, "world"))) == 1
 
 
-def test_games_in_memory_are_loaded_once_and_those_that_left_it_again() -> None:
+def test_cached_games_are_loaded_once_and_evicted_ones_again() -> None:
     first = Numbered(1)
     assert load_game(first) is load_game(Numbered(1))
     kitchen = Kitchens(3, Task("first", "", "train", 0, data=first))
     texts = kitchen.step(WIN[0], "go to drawer 1", "sing").text
-    # Copies share their game, and not their states.
+    # Copies share their game but not their states.
     assert [text[:27] for text in texts[1:]] == ["You arrive at drawer 1. The", "Nothing happens."]
     for action in WIN[1:3]:
         kitchen.step(action)
@@ -104,7 +104,7 @@ def test_games_in_memory_are_loaded_once_and_those_that_left_it_again() -> None:
     for number in range(CACHED_GAMES):
         load_game(Numbered(2 + number))
     assert first.loads == 1
-    for action in WIN[3:]:  # who plays a game keeps it
+    for action in WIN[3:]:  # a game in play stays loaded
         frame = kitchen.step(action)
     assert frame.info["success"][0] and first.loads == 1
     other = Kitchens(3)
@@ -116,7 +116,7 @@ def test_games_in_memory_are_loaded_once_and_those_that_left_it_again() -> None:
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_small_memos_do_not_change_what_is_shown(monkeypatch, flavour):
+def test_the_size_of_caches_does_not_change_observations(monkeypatch, flavour):
     def walk(source: GameSource) -> list[Any]:
         kitchen, dice = Kitchens(task=Task("walk", "", "train", 0, data=source)), Random(3)
         shown = []
@@ -135,7 +135,7 @@ def test_small_memos_do_not_change_what_is_shown(monkeypatch, flavour):
     assert walk(Numbered(-2, flavour)) == remembered
 
 
-def test_a_task_that_holds_no_game_is_refused_and_no_copy_changes() -> None:
+def test_a_task_without_a_game_is_refused_and_no_copy_changes() -> None:
     kitchen = Kitchens(2)
     kitchen.step("go to fridge 1")
     for data in (None, "game.tw-pddl"):

@@ -22,7 +22,7 @@ ENV_ID = "CreditRL/ALFWorld-v0"
 
 
 class Lair(Kitchen):
-    """The kitchen, where nothing takes a knife once it is taken up."""
+    """The kitchen, with no place to put down a knife."""
 
     @property
     def key(self) -> str:
@@ -35,7 +35,7 @@ class Lair(Kitchen):
         return compile_game(replace(problem, facts=facts), "put a apple in drawer", self.flavour)
 
 
-def test_there_is_no_plan_out_of_a_dead_end() -> None:
+def test_the_expert_has_no_plan_in_a_dead_end() -> None:
     task = replace(kitchen_task(), data=Lair())
     venv = gym.make_vec(ENV_ID, num_envs=2, task=task)
     venv.reset(seed=0)
@@ -60,12 +60,12 @@ def test_the_readmes_twin_of_alfredtwenv_plays_each_game_once(test_data, tmp_pat
 
 
 @pytest.mark.parametrize("kind", TASK_TYPES)
-def test_types_of_tasks_can_be_chosen(kind: str) -> None:
+def test_task_types_can_be_selected(kind: str) -> None:
     env = gym.make(ENV_ID, task_types=kind, split="valid_unseen")
     assert {env.reset(seed=seed)[1]["task_type"] for seed in range(4)} == {kind}
 
 
-def test_an_annotator_names_the_task_in_his_own_words(test_data: Path, tmp_path: Path) -> None:
+def test_the_goal_can_be_an_annotators_wording(test_data: Path, tmp_path: Path) -> None:
     official = unpack_sample(test_data, tmp_path)
 
     def goal(**options: Any) -> tuple[str, str]:
@@ -79,17 +79,17 @@ def test_an_annotator_names_the_task_in_his_own_words(test_data: Path, tmp_path:
     assert human != template and human.rstrip(".") in text
 
 
-def test_options_that_mean_the_same_are_equal():
+def test_equivalent_options_are_equal():
     both = "pick_and_place_simple", "pick_two_obj_and_place"
     made = ALFWorldConfig(task_types=both)
     for types in ([*both], both[::-1], {*both}, both * 2):
         assert ALFWorldConfig(task_types=types) == made
-    # Equal settings give equal households in every process, whichever was made first.
+    # Equal settings give equal households in every process, in whatever order they are made.
     ids = {ALFWorldConfig(closed=share).tasks().task(0).id for share in (0, 0.0, -0.0)}
     assert ids == {"builtin-closed0.0/train/0"}
 
 
-def test_the_page_says_what_its_first_game_asks() -> None:
+def test_the_page_quotes_the_goal_of_its_first_game() -> None:
     page = (Path(__file__).parents[3] / "docs/environments/ALFWorld.md").read_text("utf-8")
     (said,) = re.findall(r"print\(observation\)  # \.\.\. (Your task is to: .*)", page)
     env = gym.make(ENV_ID, split="valid_unseen", task_types="pick_heat_then_place_in_recep")

@@ -1,4 +1,4 @@
-"""Exports: files that our readers read back as they were, in the layout of the release."""
+"""Exports: files in the release's layout that our readers read back unchanged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_problems_are_read_back_as_they_were():
+def test_exported_problems_are_read_back_unchanged():
     for size in ("small", "large"):
         for task in GeneratedGames("train", HouseholdConfig(size=size, closed=0.5), num_tasks=18):
             problem = task.data.problem()
@@ -40,7 +40,7 @@ def test_problems_are_read_back_as_they_were():
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_every_action_of_the_domain_has_a_command_and_brackets_close(flavour: Flavour):
+def test_every_action_of_the_domain_has_a_command_and_brackets_match(flavour: Flavour):
     domain = domain_text(flavour)
     assert domain.count("(") == domain.count(")")
     task = GeneratedGames("train", SMALL).task(0)
@@ -48,7 +48,7 @@ def test_every_action_of_the_domain_has_a_command_and_brackets_close(flavour: Fl
     actions = re.findall(r"\(:action (\w+)", domain)
     assert len(actions) == (15 if flavour == "0.4" else 14)
     assert re.findall(r"^action (\w+)", grammar, re.MULTILINE) == actions
-    # Every rule that a text refers to is there.
+    # Every rule that a text refers to exists.
     rules = json.loads(grammar[grammar.index('"""') + 3 : grammar.rindex('"""')])
     named = set(re.findall(r"#(\w+)#", grammar))
     assert named <= set(rules)
@@ -57,7 +57,7 @@ def test_every_action_of_the_domain_has_a_command_and_brackets_close(flavour: Fl
     assert ('"put {o} in/on {r}"' in grammar) is (flavour == "0.3")
 
 
-def test_exports_lie_where_upstream_looks_for_them(exported: Path):
+def test_exports_have_the_layout_that_upstream_expects(exported: Path):
     files = [path for path in exported.rglob("*") if path.is_file()]
     games = [path for path in files if path.name == "game.tw-pddl"]
     assert len(games) == 12 and len(files) == 2 * 12
@@ -77,7 +77,7 @@ def test_exports_lie_where_upstream_looks_for_them(exported: Path):
             assert (params["parent_target"], params["toggle_target"]) == (home.place, "")
 
 
-def test_exports_are_read_back_as_they_were_and_their_walkthroughs_win(exported: Path):
+def test_exports_are_read_back_unchanged_and_their_walkthroughs_win(exported: Path):
     games = OfficialGames("train", data_dir=exported)
     assert not games.left_out and not games.damaged
     read = {task.id.rpartition("/trial_")[2]: task for task in games}

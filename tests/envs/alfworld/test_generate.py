@@ -1,4 +1,4 @@
-"""The generator: households keep what is asked, can be won, and are not won at the start."""
+"""The generator: households respect their settings, can be won, and are not won at the start."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def made(config: HouseholdConfig, count: int, split: str = "train") -> list[Hous
 # The tables.
 
 
-def test_the_tables_name_only_what_they_know():
+def test_the_tables_refer_only_to_their_own_entries():
     for thing in THINGS.values():
         assert set(thing.places) <= set(FURNITURE), thing.name
         assert len(set(thing.places)) == len(thing.places), f"{thing.name}: a home fits anyway"
@@ -60,7 +60,7 @@ def test_the_tables_name_only_what_they_know():
     for kind, room in ROOMS.items():
         for size in SIZES:
             assert set(room.furniture[size]) <= set(FURNITURE)
-            for thing in THINGS.values():  # which can lie about somewhere
+            for thing in THINGS.values():  # classes that can lie around
                 if kind in thing.rooms:
                     assert thing.homes.keys() & room.furniture[size].keys(), thing.name
     used = {name for room in ROOMS.values() for some in room.furniture.values() for name in some}
@@ -72,7 +72,7 @@ def test_the_tables_name_only_what_they_know():
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("split", SPLITS)
-def test_households_are_as_large_as_their_size_says(size: Size, split: str):
+def test_the_size_bounds_receptacles_and_objects(size: Size, split: str):
     for i, home in enumerate(made(HouseholdConfig(size=size), 30, split)):
         room = ROOMS[home.room.kind]
         fewest, most = room.receptacles[size]
@@ -87,7 +87,7 @@ def test_households_are_as_large_as_their_size_says(size: Size, split: str):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_no_goal_is_reached_or_half_reached_at_the_start(size: Size):
+def test_no_goal_is_partly_reached_at_the_start(size: Size):
     for home in made(HouseholdConfig(size=size), 150):
         where = [home.room.classes[r] for name, r in home.things if name == home.object]
         assert len(where) >= (2 if home.goal_type == "pick_two_obj_and_place" else 1)
@@ -113,7 +113,7 @@ def test_no_goal_is_reached_or_half_reached_at_the_start(size: Size):
         assert goal_status(game, game.start)[0] == 0
 
 
-def test_things_lie_where_they_may():
+def test_objects_lie_where_they_may():
     for home in made(HouseholdConfig(), 200):
         counts = Counter(name for name, _ in home.things)
         for name, r in home.things:
@@ -123,14 +123,14 @@ def test_things_lie_where_they_may():
                 assert home.room.kind in thing.rooms
                 assert counts[name] <= thing.most
         singles = Counter(r for _, r in home.things if FURNITURE[home.room.classes[r]].holds_one)
-        # Only what the task needs may lie on top of another thing.
+        # Only objects that the task needs may lie on another object.
         assert all(
             count == 1 or any((home.object, r) == pair for pair in home.things)
             for r, count in singles.items()
         )
 
 
-def test_spares_are_the_most_objects_beyond_those_needed():
+def test_spares_limits_the_objects_beyond_those_needed():
     seen = Counter()
     for home in made(HouseholdConfig(spares=3), 240):
         needed = 2 if home.goal_type == "pick_two_obj_and_place" else 1
@@ -138,7 +138,7 @@ def test_spares_are_the_most_objects_beyond_those_needed():
     assert sorted(seen) == [0, 1, 2, 3] and min(seen.values()) > 30  # drawn evenly
 
 
-def test_closed_is_the_share_of_closed_doors():
+def test_closed_sets_the_share_of_closed_doors():
     for share, low, high in ((1.0, 1.0, 1.0), (0.0, 0.0, 0.0), (0.3, 0.25, 0.35)):
         doors = opened = 0
         for home in made(HouseholdConfig(closed=share), 150):
@@ -161,7 +161,7 @@ def test_rooms_of_valid_unseen_are_not_trained_on(size: Size):
             numbers = range(ROOMS_PER_KIND[split])
             plans = [floor_plan(size, 0, kind, kept, number) for number in numbers]
             signatures = {plan.signature for plan in plans}
-            # Few of the small rooms are alike.
+            # Few of the small rooms are equal.
             assert len(signatures) >= 0.75 * len(plans)
             rooms |= signatures
     assert not seen & unseen
@@ -184,7 +184,7 @@ def test_splits_share_no_household():
     assert len(set().union(*keys.values())) == 450
 
 
-def test_rooms_that_look_alike_have_one_signature():
+def test_equal_looking_rooms_have_one_signature():
     room = floor_plan("medium", 0, "kitchen", False, 0)
     order = list(range(len(room.classes)))[::-1]
     turned = replace(
@@ -195,12 +195,12 @@ def test_rooms_that_look_alike_have_one_signature():
         ids=tuple(room.ids[r] for r in order),
     )
     assert turned.signature == room.signature
-    # One more piece beside another is another room.
+    # One more piece of furniture makes another room.
     apart = replace(room, spots=tuple(range(len(room.spots))))
     assert apart.signature != room.signature
 
 
-def test_households_that_look_alike_have_one_key():
+def test_equal_looking_households_have_one_key():
     home = household(HouseholdConfig(), "train", 3)
     assert household_key(replace(home, things=home.things[::-1])) == household_key(home)
     assert household_key(replace(home, text="other words")) == household_key(home)
@@ -228,7 +228,7 @@ def test_ids_are_written_as_alfred_writes_them():
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_furnished_room_is_the_game_of_the_households_facts(size: Size, flavour: Flavour):
+def test_a_furnished_room_equals_the_game_compiled_from_the_facts(size: Size, flavour: Flavour):
     caches = ("memo", "listings", "plans", "facing")
     names = [field.name for field in fields(Game) if field.name not in caches]
     for home in made(HouseholdConfig(size=size, closed=0.5), 24):
@@ -242,7 +242,7 @@ def test_a_furnished_room_is_the_game_of_the_households_facts(size: Size, flavou
 # How hard a household is.
 
 
-def test_the_planner_wins_and_needs_as_many_actions_as_the_tasks_say():
+def test_the_planner_wins_in_the_number_of_actions_that_the_task_states():
     checked = 0
     for size in SIZES:
         for split in SPLITS:

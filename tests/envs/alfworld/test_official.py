@@ -1,4 +1,4 @@
-"""ALFWorld's own games: which count, in which order, what they say, and what is said of damage."""
+"""ALFWorld's own games: selection, order, wording, and errors for damaged files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MUG = "pick_and_place_simple-Mug-None-Cabinet"
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Three sound games, in train; their names do not sort as they are written."""
+    """Three valid games in train; their names do not sort in the order of writing."""
     for number in (2, 10, 1):
         people = tuple(f"  Person {i}:\n put mug {number} away.. " for i in range(number))
         name = f"train/{MUG}-{number}/trial_T{number}"
@@ -55,7 +55,7 @@ def unpacked(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpack_sample(test_data, tmp_path_factory.mktemp("official"))
 
 
-def test_the_sample_is_listed_as_upstream_would(unpacked: Path) -> None:
+def test_the_sample_is_listed_like_upstreams(unpacked: Path) -> None:
     sizes = {}
     for split in ("train", "valid_seen"):
         tasks = OfficialGames(split, data_dir=unpacked)
@@ -91,7 +91,7 @@ def test_goals_and_annotations_are_those_of_the_records(unpacked: Path, test_dat
             assert task.goal + "." == record["task"]
             assert told.goal == " ".join(record["ann"][1].split()).rstrip(". ")
             assert (told.id, told.type, told.index) == (task.id, task.type, task.index)
-            # One household, two goals: they must not be taken for one game.
+            # One household, two goals: they must not be treated as one game.
             assert told.data.digest == task.data.digest and told.data.key != task.data.key
     assert compared >= 40
 
@@ -112,7 +112,7 @@ def test_games_are_sorted_by_id_and_found_by_index_and_id(home):
         tasks.resolve(3)
 
 
-def test_upstreams_filters_leave_out_what_it_would(home: Path) -> None:
+def test_games_that_upstream_filters_out_are_left_out(home: Path) -> None:
     def add(name: str, game_data: object, trajectory_data: object = None) -> None:
         write_trial(home, f"train/{name}", game_data, trajectory_data or trajectory())
 
@@ -134,11 +134,11 @@ def test_upstreams_filters_leave_out_what_it_would(home: Path) -> None:
         "F": listing.UNSOLVABLE,
         "G": listing.NO_TRAJECTORY,
     }
-    # The folder of the splits will do, whatever its name.
+    # The folder of the splits is accepted too, under any name.
     (home / "renamed").symlink_to(home / "json_2.1.1")
     for folder in ("json_2.1.1", "renamed"):
         assert len(OfficialGames("train", data_dir=home / folder)) == 3
-    # What is missing of the release is said wherever the games are used.
+    # Missing parts of the release are reported wherever the games are used.
     missing = tasks.filter(types=["pick_and_place_simple"]).coverage
     assert missing is not None and (missing.found, missing.expected) == (3, 3553)
     for count, why in ((2, listing.NOT_PLAYABLE), (1, listing.UNDECIDED), (1, listing.NO_GAME)):
@@ -152,14 +152,14 @@ def test_upstreams_filters_leave_out_what_it_would(home: Path) -> None:
         tasks.find("train/unsolved-Mug-None-Table-1/trial_F")
 
 
-def test_names_above_the_split_do_not_count(tmp_path: Path) -> None:
-    # Upstream looks for these words in the whole path and would find no game here.
+def test_folder_names_above_the_split_are_not_filtered(tmp_path: Path) -> None:
+    # Upstream searches the whole path for these words and would find no game here.
     write_trial(tmp_path / "movable disk", f"train/{MUG}-1/trial_T1", game(), trajectory())
     assert len(OfficialGames("train", data_dir=tmp_path / "movable disk")) == 1
 
 
 # Wording and goals.
-def test_both_wordings_are_recognised_and_can_be_overruled(tmp_path):
+def test_both_flavours_are_recognised_and_can_be_overridden(tmp_path):
     for number, flavour in enumerate(("0.4", "0.3")):
         name = f"valid_train/{MUG}-{number}/trial_T{number}"
         write_trial(tmp_path, name, game(flavour=flavour), trajectory())
@@ -177,7 +177,7 @@ def test_annotations_are_chosen_modulo_their_number(home: Path) -> None:
         assert [task.data.load().goal_text for task in tasks] == [task.goal for task in tasks]
         return [task.goal for task in tasks]
 
-    # The games have 1, 10 and 2 people; line breaks and full stops at the end are dropped.
+    # The games have 1, 10 and 2 annotators; line breaks and final full stops are removed.
     assert goals(3) == [
         "Person 0: put mug 1 away",
         "Person 3: put mug 10 away",
@@ -185,11 +185,11 @@ def test_annotations_are_chosen_modulo_their_number(home: Path) -> None:
     ]
     assert goals(None) == ["put a mug in cabinet"] * 3
     write_trial(home, f"train/{MUG}-3/trial_T3", game(), {"task_type": TASK_TYPES[0]})
-    assert goals(0)[-1] == "put a mug in cabinet"  # nobody told it in other words
+    assert goals(0)[-1] == "put a mug in cabinet"  # no annotator described it
 
 
-def test_only_one_full_stop_belongs_to_the_template(tmp_path: Path) -> None:
-    # As alfworld-generate writes a human annotation into a game.
+def test_only_one_full_stop_is_the_templates(tmp_path: Path) -> None:
+    # alfworld-generate writes a human annotation into a game like this.
     path = tmp_path / "game.tw-pddl"
     path.write_text(json.dumps(game(goal="Put a mug away. ")))
     assert GameFile.of(path).goal == "Put a mug away. "
@@ -197,7 +197,7 @@ def test_only_one_full_stop_belongs_to_the_template(tmp_path: Path) -> None:
 
 
 # Where the data is.
-def test_the_folder_is_argument_then_variables_then_ours_then_upstreams(tmp_path, monkeypatch):
+def test_the_folder_is_the_argument_the_variables_ours_or_upstreams_in_order(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert official_home() == tmp_path / ".cache/alfworld"
     (cache_home() / "alfworld" / "json_2.1.1").mkdir(parents=True)
@@ -235,12 +235,12 @@ def test_missing_data_names_the_folder_and_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "part", ["train", f"train/{MUG}-2", f"train/{MUG}-2/trial_T2", f"train/{MUG}-2/trial_T2/{FILE}"]
 )
-def test_naming_a_part_of_the_games_is_refused_with_their_folder(home, part, capsys):
+def test_a_path_to_a_part_of_the_games_is_refused_with_their_folder(home, part, capsys):
     path = home / "json_2.1.1" / part
     message = refusal(DataError, OfficialGames, "train", data_dir=path)
     assert f"ALFWorld's games lie in {home}: set data_dir or ALFWORLD_DATA to that" in message
     assert "creditrl data get" not in message
-    # Nor are they fetched into it.
+    # Nor are files downloaded into it.
     assert run(["data", "get", "alfworld", "--folder", str(path), "--zips", str(home)]) == 2
     assert f"it is a part of the data in {home}. Name that." in capsys.readouterr().err
 
@@ -267,7 +267,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_keeps_its_place_and_is_named_when_it_is_used(home: Path, damage: str):
+def test_a_damaged_file_keeps_its_index_and_is_named_on_use(home: Path, damage: str):
     file, content, says = DAMAGES[damage]
     sound = OfficialGames("train", data_dir=home)
     path = folder_of(home, 10) / file
@@ -300,7 +300,7 @@ def test_a_damaged_file_keeps_its_place_and_is_named_when_it_is_used(home: Path,
         ("(atLocation agent1 loc_0)", "", "agent is at 0 locations"),
     ],
 )
-def test_a_household_that_cannot_be_played_names_its_file(home: Path, lost, put, says) -> None:
+def test_the_error_of_an_unplayable_household_names_its_file(home: Path, lost, put, says) -> None:
     path = folder_of(home, 10) / FILE
     path.write_text(json.dumps(game(problem=HOUSEHOLD.replace(lost, put))))
     with pytest.raises(DataError, match=f"^{path}: .*{says}"):
@@ -318,7 +318,7 @@ def test_a_game_that_changed_after_it_was_listed_is_refused(home: Path) -> None:
     path.unlink()
     with pytest.raises(DataError, match="cannot be read"):
         task.data.load()
-    # What was parsed no longer needs its file.
+    # A parsed game no longer needs its file.
     assert again.data.load().start == first.start
 
 
@@ -340,12 +340,12 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return numbers
 
 
-def test_only_what_changed_is_read_again(home: Path, read: Counter[str]) -> None:
+def test_only_changed_files_are_read_again(home: Path, read: Counter[str]) -> None:
     first = list(OfficialGames("train", data_dir=home))
     assert read == {f"trial_T{number}": 2 for number in (1, 10, 2)}
     read.clear()
     assert list(OfficialGames("train", data_dir=home)) == first and not read
-    # Another content of the same size: the time tells.
+    # Other content of the same size is noticed by its time.
     path = folder_of(home, 2) / FILE
     path.write_text(path.read_text().replace("a mug", "1 mug"))
     os.utime(path, ns=(1, 1))
@@ -360,13 +360,13 @@ def test_only_what_changed_is_read_again(home: Path, read: Counter[str]) -> None
     assert read == {"trial_T2": 2, "trial_T3": 2}
     (folder_of(home, 10) / TRAJECTORY).unlink()
     assert len(OfficialGames("train", data_dir=home)) == 2 and read.total() == 4
-    # Another folder has an index of its own.
+    # Another folder has its own index.
     write_trial(home / "other", f"train/{MUG}-2/trial_T2", game(goal="put it"), trajectory())
     assert [task.goal for task in OfficialGames("train", data_dir=home / "other")] == ["put it"]
 
 
 @pytest.mark.parametrize("damage", [b"garbage", "cut", "other version"])
-def test_an_index_that_cannot_be_used_is_made_anew(home, monkeypatch, read, damage):
+def test_an_unusable_index_is_rebuilt(home, monkeypatch, read, damage):
     first = list(OfficialGames("train", data_dir=home))
     (index,) = (cache_home() / "alfworld" / "listings").iterdir()
     sound = index.read_bytes()
@@ -379,7 +379,7 @@ def test_an_index_that_cannot_be_used_is_made_anew(home, monkeypatch, read, dama
     assert read.total() == 6
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(home: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_unwritable_cache_is_not_an_error(home: Path, monkeypatch: pytest.MonkeyPatch):
     (home / "file").write_text("no folder")
     monkeypatch.setenv("CREDITRL_CACHE", str(home / "file" / "below"))
     for _ in range(2):
@@ -387,7 +387,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(home: Path, monkeypatch: pyt
         assert len(tasks) == 3 and tasks[0].data.load().goal_text == "put a mug in cabinet"
 
 
-def test_a_long_first_reading_is_announced_and_a_second_is_silent(tmp_path, capsys):
+def test_a_long_first_read_is_announced_and_later_ones_are_silent(tmp_path, capsys):
     for number in range(200):
         write_trial(tmp_path, f"train/{MUG}-1/trial_{number:03d}", game(), trajectory())
     OfficialGames("train", data_dir=tmp_path)
@@ -398,7 +398,7 @@ def test_a_long_first_reading_is_announced_and_a_second_is_silent(tmp_path, caps
 
 
 # Tasks travel.
-def test_tasks_and_task_sets_travel_to_other_processes(home):
+def test_tasks_and_task_sets_can_be_pickled(home):
     tasks = OfficialGames("train", data_dir=home, annotation=0)
     copy = pickle.loads(pickle.dumps(tasks))
     assert list(copy) == list(tasks) and copy[1].data.load().goal_text == tasks[1].goal
@@ -406,12 +406,12 @@ def test_tasks_and_task_sets_travel_to_other_processes(home):
 
 
 # Game files and TextWorld.
-def test_textworld_is_told_the_sentence_of_the_task_in_the_wording_of_the_file(home):
+def test_textworld_gets_the_tasks_sentence_in_the_files_flavour(home):
     task = OfficialGames("train", data_dir=home, annotation=0)[1]
     data = task.data.textworld_data()
     assert '"rhs": "Your task is to: Person 0: put mug 10 away."' in data["grammar"]
     assert data["pddl_problem"] == HOUSEHOLD
-    # The file itself is as it was.
+    # The file itself is unchanged.
     raw = json.loads((folder_of(home, 10) / "game.tw-pddl").read_text())
     assert raw == game() and OfficialGames("train", data_dir=home)[1].data.textworld_data() == raw
     with pytest.raises(ConfigError, match=r"made with the wording 0\.4"):

@@ -1,4 +1,4 @@
-"""The reader of PDDL problems: what it takes, and what it says of files that are damaged."""
+"""The PDDL reader: the problems it accepts, and its errors for damaged files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_problem_is_read_in_lower_case() -> None:
     assert problem.goal == Goal("pick_and_place_simple", "mug", "shelf")
 
 
-def test_brackets_after_the_end_are_not_read() -> None:
+def test_text_after_the_end_is_not_read() -> None:
     assert read_problem(text() + " ) )", "a file") == read_problem(text(), "a file")
 
 

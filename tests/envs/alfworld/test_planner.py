@@ -1,4 +1,4 @@
-"""Plans against hand-worked cases, against all plans there are, and on real games."""
+"""Plans against hand-worked cases, exhaustive search, and real games."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLACE, LOOK, CLEAN, HEAT, COOL, TWO = TASK_TYPES
 
 
 def apple(kind: str) -> Game:
-    """The kitchen, whose goal is about apples and drawers."""
+    """The kitchen with a goal about apples and drawers."""
     return kitchen_game(Goal(kind, "apple", "drawer"))
 
 
@@ -67,7 +67,7 @@ MUG = "go to countertop 1; take mug 1 from countertop 1; go to sidetable 1"
     [
         # The other apple is in a closed fridge, one command further.
         (PLACE, "", FETCH + PUT),
-        # Treating takes a walk and opens no door.
+        # The treatment takes a walk but opens no door.
         (CLEAN, "", f"{FETCH}go to sinkbasin 1; clean apple 1 with sinkbasin 1; {PUT}"),
         (HEAT, "", f"{FETCH}go to microwave 1; heat apple 1 with microwave 1; {PUT}"),
         # With the fridge open before the agent, apple 2 is cooled where it is.
@@ -91,7 +91,7 @@ MUG = "go to countertop 1; take mug 1 from countertop 1; go to sidetable 1"
             "move apple 2 to drawer 1; close drawer 1; open drawer 2",
             f"{FETCH}{TO_DRAWER_1}; move apple 1 to drawer 1",
         ),
-        # Knives fit everywhere but into the microwave, where the agent stands: so it is left where
+        # Knives can be put anywhere but into the microwave, where the agent stands: so it is left
         # the apple is taken, without a detour.
         (
             PLACE,
@@ -99,7 +99,7 @@ MUG = "go to countertop 1; take mug 1 from countertop 1; go to sidetable 1"
             "go to countertop 1; move knife 1 to countertop 1; take apple 1 from countertop 1; "
             + PUT,
         ),
-        # What was switched counts as on, however often it was switched.
+        # A lamp that was switched counts as on, however often it was switched.
         (LOOK, "", f"{MUG}; use desklamp 1"),
         (LOOK, "go to sidetable 1; use desklamp 1; use desklamp 1", MUG),
     ],
@@ -109,7 +109,7 @@ def test_plans_of_the_kitchen_by_hand(kind: str, before: str, expected: str) -> 
     assert planned(game, after(game, before)) == expected
 
 
-def test_a_goal_that_is_reached_needs_nothing_and_one_out_of_reach_has_no_plan() -> None:
+def test_a_reached_goal_needs_no_action_and_an_unreachable_one_has_no_plan() -> None:
     game = apple(PLACE)
     assert plan(game, after(game, planned(game, game.start))) == []
     for goal in (Goal(PLACE, "sofa", "drawer"), Goal(LOOK, "mug", lamp="floorlamp")):
@@ -175,7 +175,7 @@ def household(kind: str, dice: random.Random) -> Game:
 
 
 def relevant(state: State) -> State:
-    """Drop what decides neither the goal nor, without knives, what can be done."""
+    """Drop what affects neither the goal nor, without knives, which actions are possible."""
     return state._replace(
         objects_at=(0,) * len(state.objects_at), removed=(0,) * len(state.removed), on=0, checked=0
     )
@@ -220,7 +220,7 @@ def all_distances(game: Game, most: int = 1500) -> list[tuple[State, int | None]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TASK_TYPES)
-def test_no_plan_is_shorter_and_none_is_missed(kind: str) -> None:
+def test_plans_are_as_short_as_exhaustive_searches_and_found_whenever_one_exists(kind: str) -> None:
     checked: Counter[int | None] = Counter()
     for seed in range(30):
         dice = random.Random(f"{kind}/{seed}")
@@ -241,7 +241,7 @@ def test_no_plan_is_shorter_and_none_is_missed(kind: str) -> None:
 # ------------------------------------------------------------------------------ real games
 
 
-def test_official_games_are_won_from_the_start_and_from_all_but_dead_ends(test_data: Path) -> None:
+def test_official_games_are_won_from_any_state_but_dead_ends(test_data: Path) -> None:
     games = [real_game(row) for row in real_rows(test_data, every=20)]
     assert {game.goal.type for game in games} == {*TASK_TYPES}
     dice = random.Random(0)
@@ -251,7 +251,7 @@ def test_official_games_are_won_from_the_start_and_from_all_but_dead_ends(test_d
         for moves in (5, 15, 40):
             state = wander(game, moves, dice)
             if plan(game, state) is None:
-                # Some kitchens take a paper towel roll back nowhere, some bedrooms no teddy bear.
+                # Some kitchens have no place for paper towel rolls, some bedrooms none for bears.
                 assert not any(holders >> state.held & 1 for holders in game.holders)
                 stuck += 1
             else:
@@ -260,12 +260,12 @@ def test_official_games_are_won_from_the_start_and_from_all_but_dead_ends(test_d
 
 
 @pytest.mark.slow
-def test_dead_ends_of_official_games_are_as_many_as_the_page_says(test_data: Path) -> None:
+def test_the_page_states_the_number_of_dead_ends_of_official_games(test_data: Path) -> None:
     found: Counter[str] = Counter()
     games = 0
     for row in real_rows(test_data):
         if not re.search("(PaperTowelRoll|TeddyBear)_bar", row["pddl"]):
-            continue  # of other things, the test above has a sample
+            continue  # the test above samples other objects
         game = real_game(row)
         fits = 0
         for holders, place in zip(game.holders, game.location_of, strict=True):
@@ -281,7 +281,7 @@ def test_dead_ends_of_official_games_are_as_many_as_the_page_says(test_data: Pat
 
 
 def with_in_hand(game: Game, thing: int) -> State | None:
-    """Return the state in which a thing was taken up; None where it is out of reach."""
+    """Return the state after picking up a thing; None if it is out of reach."""
     for r, inside in enumerate(game.start.contents):
         if inside >> thing & 1 and game.location_of[r] != NOTHING:
             at = apply(game, game.start, Move(Kind.GO, NOTHING, r))

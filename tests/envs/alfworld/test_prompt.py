@@ -1,4 +1,4 @@
-"""ALFWorld's prompts: what is said in both forms and both flavours, and the worked example."""
+"""ALFWorld's prompts: both forms in both flavours, and the worked example."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def task(flavour, goal=CUP, text="put a cup in diningtable"):
 
 
 def play(env, flavour, replies):
-    """Return all that the environment shows in an episode."""
+    """Return all texts of an episode."""
     shown = [env.reset(options={"task": task(flavour)})[0]]
     for reply in replies:
         shown.append(env.step(reply)[0])
@@ -93,7 +93,7 @@ def play(env, flavour, replies):
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_the_words_are_those_of_the_games_flavour(flavour):
+def test_the_prompt_uses_the_words_of_the_games_flavour(flavour):
     env = gym.make(ALFWORLD_ID)
     _, info = env.reset(options={"task": task(flavour)})
     for action in ("look", "go to cabinet 2", "open cabinet 2", "take cup 1 from cabinet 2", "x"):
@@ -102,12 +102,12 @@ def test_the_words_are_those_of_the_games_flavour(flavour):
         info = env.step(action)[4]
 
 
-def test_without_a_list_of_actions_the_words_are_the_present_ones():
+def test_without_a_list_of_actions_the_current_flavour_is_used():
     assert words_for(Ask("", env_id="CreditRL/ALFWorld-v3")) is ALFWORLD["0.4"]
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_commands_fit_the_templates_but_for_those_that_no_task_needs(flavour):
+def test_commands_match_the_templates_except_those_that_no_task_needs(flavour):
     templates = [
         re.compile(re.sub(r"\\{\w+\\}", r"[a-z]+ \\d+", re.escape(template)))
         for template in ALFWORLD[flavour].actions
@@ -153,7 +153,7 @@ TASK = "Your task is to: put a cup in diningtable."
 INTRO = f"-= Welcome to TextWorld, ALFRED! =-\n\n{SCENE}\n\n{TASK}"
 ACTIONS = ("go to cabinet 2", "open cabinet 2", "take cup 1 from cabinet 2")
 ARRIVAL = {"0.4": "You arrive at cabinet 2. ", "0.3": "You arrive at loc 4. "}
-PLAIN_ARRIVAL = {**ARRIVAL, "0.3": ""}  # numbers of locations are left out
+PLAIN_ARRIVAL = {**ARRIVAL, "0.3": ""}  # numbers of locations are omitted
 PUT = {"0.4": "move {} to {}", "0.3": "put {} in/on {}"}
 
 INSTRUCTIONS = """\
@@ -191,7 +191,7 @@ change the plan when an action had no effect.
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_the_react_conversation(flavour):
+def test_the_react_form_makes_a_conversation(flavour):
     put, arrival = PUT[flavour].format("{obj}", "{recep}"), PLAIN_ARRIVAL[flavour]
     options = {"form": "react", "output": "messages", "form_options": {"one_shot": False}}
     env = History(ReActAction(gym.make(ALFWORLD_ID), form="react"), **options)
@@ -250,7 +250,7 @@ Then choose one admissible action for this step and write it inside <action> </a
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_the_tags_prompts(flavour):
+def test_the_tags_form_makes_one_prompt_per_turn(flavour):
     put = PUT[flavour].format("cup 1", "cabinet 2")
     env = History(ReActAction(gym.make(ALFWORLD_ID), form="tags"), form="tags")
     replies = [f"<think>so</think><action>{action}</action>" for action in ACTIONS]

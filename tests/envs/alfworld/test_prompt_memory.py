@@ -1,4 +1,4 @@
-"""Facts read from ALFWorld observations: each kind, and whole episodes against the truth."""
+"""Facts read from ALFWorld observations: each kind, and whole episodes against the true state."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_each_kind_of_fact_is_read(told, facts):
         "This is a hot egg 1.",
     ],
 )
-def test_what_only_repeats_changes_nothing(observation):
+def test_observations_without_news_change_nothing(observation):
     assert remember([ROOM, AT_FRIDGE, observation]) == remember([ROOM, AT_FRIDGE])
 
 

@@ -22,7 +22,7 @@ from creditrl.errors import ConfigError, MissingExtraError, SnapshotError
 
 
 @pytest.mark.parametrize("missing", ["textworld", "alfworld"])
-def test_without_upstreams_packages_the_command_that_brings_them_is_named(missing, monkeypatch):
+def test_missing_upstream_packages_are_named_with_their_install_command(missing, monkeypatch):
     find_spec = importlib.util.find_spec
 
     def find(name: str, package: str | None = None) -> Any:
@@ -36,7 +36,7 @@ def test_without_upstreams_packages_the_command_that_brings_them_is_named(missin
         gym.make("CreditRL/ALFWorld-v0", engine="reference")
 
 
-def test_each_engine_refuses_the_others_snapshots_for_what_they_are() -> None:
+def test_each_engine_names_and_refuses_the_others_snapshots() -> None:
     env = gym.make("CreditRL/ALFWorld-v0").unwrapped
     env.reset(seed=0)
     own = env.snapshot()
@@ -63,13 +63,13 @@ def facts_of(problem: Problem) -> tuple[dict[str, list[tuple[str, ...]]], dict[s
 def test_facts_of_every_kind_are_read() -> None:
     game = kitchen_game()
     start, locations = facts_of(kitchen())
-    # Worked by hand: apple 1 goes from the countertop, heated and cooled, to the sidetable.
+    # By hand: apple 1 goes from the countertop, heated and cooled, to the sidetable.
     there = {"inreceptacle": ("apple 1", "sidetable 1"), "objectatlocation": ("apple 1", "loc 3")}
     facts = defaultdict(list, start)
     for predicate, moved in there.items():
         facts[predicate] = [moved if fact[0] == "apple 1" else fact for fact in start[predicate]]
     facts |= {
-        "atlocation": [("agent1", "loc 3")],  # the fifth of seven, and names count down
+        "atlocation": [("agent1", "loc 3")],  # the fifth of seven; names count down
         "iscool": [("apple 1",)],
         "istoggled": [("desklamp 1",)],
         "ison": [("desklamp 1",)],
@@ -85,7 +85,7 @@ def test_facts_of_every_kind_are_read() -> None:
         "use desklamp 1; look",
     )
     assert read_state(game, facts, locations) == wanted
-    # In the hands, by which another thing was cut.
+    # In the hand, after another object was cut with it.
     facts = defaultdict(list, start)
     for predicate in ("inreceptacle", "objectatlocation"):
         facts[predicate] = [fact for fact in start[predicate] if fact[0] != "knife 1"]
@@ -97,6 +97,6 @@ def test_facts_of_every_kind_are_read() -> None:
         Kitchen().textworld_data()
 
 
-def test_the_fast_restore_is_not_pickled() -> None:
+def test_the_fast_restore_state_is_not_pickled() -> None:
     place = Place(Way(object(), 3, {"facts of textworld's": frozenset({lambda: None})}))
     assert pickle.loads(pickle.dumps(place)).way is None

@@ -1,4 +1,4 @@
-"""The kitchen played by hand: commands, texts, goals, and why something cannot be done."""
+"""The kitchen by hand: commands, texts, goals, and reasons of failure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ SEES_NOTHING = "You are facing the drawer 2, and drawer 1. Next to it, you see n
 @pytest.mark.parametrize(
     ("commands", "text"),
     [
-        # A later look at the start sees nothing.
+        # A second look at the start shows nothing new.
         ("look", "You are in the middle of a room. Looking quickly around you, you see nothing."),
         (
             "go to countertop 1",
@@ -81,14 +81,14 @@ SEES_NOTHING = "You are facing the drawer 2, and drawer 1. Next to it, you see n
         (MUG, "You pick up the mug 1 from the countertop 1."),
         (MUG + "inventory", "You are carrying: a mug 1."),
         (MUG + "examine mug 1", "There's nothing special about mug 1."),
-        # Look remembers what was taken out: in drawer 2 now, and "next to" drawer 1 since then.
+        # Look remembers removed objects: in drawer 2 now, and "next to" drawer 1 since then.
         (MOVED + "look", SEES_NOTHING),
         (ON + "look", SEES_NOTHING.replace("nothing", "a mug 1")),
         (
             ON + "take mug 1 from drawer 2; move mug 1 to drawer 1; look",
             SEES_NOTHING.replace("nothing", "a mug 1"),
         ),
-        # Treatments need no open door and change the look of things.
+        # Treatments need no open door and change an object's description.
         (CLEAN + "examine apple 1", "This is a clean apple 1."),
         (HOT, "You heat the apple 1 using the microwave 1."),
         (HOT + "examine apple 1", "This is a hot and clean apple 1."),
@@ -104,11 +104,11 @@ SEES_NOTHING = "You are facing the drawer 2, and drawer 1. Next to it, you see n
         ("go to sidetable 1; use desklamp 1; use desklamp 1", "You turn on the desklamp 1."),
     ],
 )
-def test_what_is_said_of_commands(commands: str, text: str) -> None:
+def test_texts_after_commands_by_hand(commands: str, text: str) -> None:
     assert said(kitchen_game(), commands) == text
 
 
-def test_the_old_flavour_arrives_at_a_location_and_puts() -> None:
+def test_the_old_flavour_names_locations_and_uses_put() -> None:
     game = kitchen_game(flavour="0.3")
     # Seven places count down: the first of the ids is loc 7.
     assert said(game, MUG + "go to sinkbasin 1") == (
@@ -119,7 +119,7 @@ def test_the_old_flavour_arrives_at_a_location_and_puts() -> None:
     )
 
 
-def test_what_is_offered_is_what_can_be_done() -> None:
+def test_admissible_commands_depend_on_the_place_and_the_held_object() -> None:
     game = kitchen_game()
     at_drawer, at_counter, holding = (
         set(choices(game, after(game, commands)).commands)
@@ -128,12 +128,12 @@ def test_what_is_offered_is_what_can_be_done() -> None:
     # Two drawers share their place.
     assert not {"go to drawer 1", "go to drawer 2"} & at_drawer
     assert {"examine drawer 2", "open drawer 1", "open drawer 2"} <= at_drawer
-    # Hands hold one thing, and only it can be examined.
+    # The agent holds one object, and only that can be examined.
     assert "examine mug 1" not in at_counter and "take apple 1 from countertop 1" not in holding
     assert {"examine mug 1", "move mug 1 to countertop 1"} <= holding
 
 
-def test_undone_effects_no_longer_hold() -> None:
+def test_later_treatments_undo_earlier_ones_but_a_lamp_stays_on() -> None:
     cooled = after(kitchen_game(), COOLED)
     assert not cooled.hot and cooled.cool
     lit = after(kitchen_game(), "go to sidetable 1; use desklamp 1; use desklamp 1")
@@ -169,7 +169,7 @@ LIT = ("look_at_obj_in_light", "mug", "", "desklamp")
         ),
         (LIT, "", (0, 2)),
         (LIT, MUG + "go to sidetable 1; use desklamp 1", (2, 2)),
-        # The lamp is on, but the agent has left it.
+        # The lamp is on, but the agent has left its place.
         (LIT, "go to sidetable 1; use desklamp 1; " + MUG, (1, 2)),
     ],
 )
@@ -180,7 +180,7 @@ def test_the_goal_counts_its_conditions(goal, commands, status):
 
 
 @pytest.mark.parametrize("goal_type", TASK_TYPES)
-def test_other_moves_leave_the_goals_status(goal_type: str) -> None:
+def test_moves_that_cannot_change_the_goals_status_do_not(goal_type: str) -> None:
     goal = Goal(goal_type, "apple", "drawer", lamp="desklamp")
     game = kitchen_game(goal=goal)
     rng = random.Random(0)
@@ -204,7 +204,7 @@ UNPARSED, UNKNOWN = ("unparsed", ()), ("unknown", ())
     [
         ("", "dance", UNPARSED),
         ("", "go to\nfridge 1", UNPARSED),
-        # A model that repeats itself must not keep the others waiting: this took half a minute.
+        # A model that repeats itself must not hold up the others: this used to take half a minute.
         pytest.param("", "clean " + "mug 1 with " * 30_000 + "\nmug 1", UNPARSED, id="long"),
         pytest.param("", "clean " + "mug 1 with " * 30_000 + "mug 1", UNKNOWN, id="longer"),
         ("", "go to cellar 1", UNKNOWN),
@@ -244,14 +244,14 @@ UNPARSED, UNKNOWN = ("unparsed", ()), ("unknown", ())
         ),
     ],
 )
-def test_what_cannot_be_done_says_why(commands, asked, why):
+def test_a_failed_command_gives_its_reason(commands, asked, why):
     game = kitchen_game()
     state = after(game, commands)
     assert asked not in choices(game, state).moves
     assert why_not(game, state, asked) == why
 
 
-def test_every_command_of_the_domain_that_fails_names_a_condition() -> None:
+def test_every_failing_command_of_the_domain_names_a_condition() -> None:
     game = kitchen_game()
     state = after(game, MUG)
     possible = choices(game, state).moves
@@ -271,7 +271,7 @@ def test_every_command_of_the_domain_that_fails_names_a_condition() -> None:
     assert set(possible) - {"look", "inventory", "help"} <= set(forms)
 
 
-def test_state_keys_leave_out_what_they_say() -> None:
+def test_state_keys_leave_out_the_documented_parts() -> None:
     game = kitchen_game()
     looked, moved = after(game, "look"), after(game, "go to countertop 1")
     put_back = after(game, "take mug 1 from countertop 1; move mug 1 to countertop 1", moved)
@@ -289,7 +289,7 @@ def test_state_keys_leave_out_what_they_say() -> None:
     assert keys(looked)[:2] == (world, full) and keys(looked)[2] != exact
     assert keys(moved)[0] != world
     assert keys(put_back) == keys(moved)
-    # Where it was before decides what ``look`` says, and nothing in the world.
+    # The earlier place decides what ``look`` prints, but nothing in the world.
     assert keys(swapped)[0] == keys(direct)[0] and keys(swapped)[1] != keys(direct)[1]
     other = kitchen_game(Goal("pick_and_place_simple", "mug", "drawer"))
     assert keys(other.start, other)[0] == world and keys(other.start, other)[1] != full

@@ -1,4 +1,4 @@
-"""Sub-goals of turns, by hand in the kitchen and over expert plays."""
+"""Subgoals of turns, by hand in the kitchen and over expert episodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from creditrl.envs.alfworld.segments import segment
 
 
 def keys(game: Game, *commands: str, state: State | None = None) -> list[str]:
-    """Return the segment of each command; what cannot be done changes nothing."""
+    """Return the segment of each command; a command that fails changes nothing."""
     state = state or game.start
     found = []
     for asked in commands:
@@ -32,7 +32,7 @@ def test_search_take_treat_and_place_are_segments() -> None:
     told = {
         "look": "find apple",
         "go to fridge 1": "find apple",
-        "take apple 2 from fridge 1": "find apple",  # closed: it was tried in vain
+        "take apple 2 from fridge 1": "find apple",  # closed: the command failed
         "open fridge 1": "find apple",
         "take apple 2 from fridge 1 ": "take apple",
         "go to microwave 1": "find microwave",
@@ -46,14 +46,14 @@ def test_search_take_treat_and_place_are_segments() -> None:
     assert keys(game, *(asked.strip() for asked in told)) == [*told.values()]
 
 
-def test_an_object_that_cannot_be_treated_is_not_the_one_sought() -> None:
-    # Only a knife that can be heated would do, and this one cannot.
+def test_taking_an_object_that_cannot_be_treated_does_not_end_the_search() -> None:
+    # Only a knife that can be heated would do, and this one cannot be heated.
     game = kitchen_game(Goal("pick_heat_then_place_in_recep", "knife", "drawer"))
     found = keys(game, "go to countertop 1", "take knife 1 from countertop 1", "look")
     assert found == ["find knife", "take knife", "find knife"]
 
 
-def test_what_is_done_to_another_object_is_told_and_the_search_goes_on() -> None:
+def test_actions_on_another_object_are_segments_and_the_search_goes_on() -> None:
     game = kitchen_game(Goal("pick_and_place_simple", "apple", "drawer"))
     told = {
         "go to countertop 1": "find apple",
@@ -67,7 +67,7 @@ def test_what_is_done_to_another_object_is_told_and_the_search_goes_on() -> None
     assert keys(game, *told) == [*told.values()]
 
 
-def test_a_lamp_is_sought_with_the_object_in_the_hand() -> None:
+def test_the_lamp_is_searched_after_the_object_is_taken() -> None:
     game = kitchen_game(Goal("look_at_obj_in_light", "mug", lamp="desklamp"))
     told = {
         "go to sidetable 1": "find mug",
@@ -91,7 +91,7 @@ _EXPERT = [
 
 
 @pytest.mark.parametrize("kind", range(len(TASK_TYPES)))
-def test_the_experts_play_has_the_segments_of_its_task(kind: int) -> None:
+def test_expert_episodes_have_the_segments_of_their_task(kind: int) -> None:
     whole = 0
     for index in range(kind, 120, 6):
         game = GeneratedGame(HouseholdConfig(), "train", index).load()
@@ -100,7 +100,7 @@ def test_the_experts_play_has_the_segments_of_its_task(kind: int) -> None:
         expected = [key.format(*names) for key in _EXPERT[kind]]
         played = keys(game, *(plan_commands(game, game.start) or ()))
         found = [key for key, _ in groupby(played)]
-        # Where two deeds are at one place, nothing is sought between them.
+        # If two actions happen at one place, nothing is searched between them.
         assert [key for key in found if key in expected] == found
         assert [k for k in found if "find" not in k] == [k for k in expected if "find" not in k]
         whole += found == expected

@@ -47,13 +47,13 @@ def combination() -> Combination:
 
 @pytest.fixture
 def make_combination() -> Callable[..., Combination]:
-    """Return what makes such combinations of other relationships and names."""
+    """Return a function that makes such combinations with other relationships and names."""
     return _combination
 
 
 @pytest.fixture
 def two_casts(monkeypatch: pytest.MonkeyPatch) -> list[Combination]:
-    """Let every set of options choose two scenarios, which nobody but the test knows."""
+    """Replace the combinations of any options by two scenarios made for the test."""
     casts = [_combination(), _combination(name="other")]
     monkeypatch.setattr(SotopiaConfig, "combinations", lambda config: casts)
     return casts
@@ -93,9 +93,9 @@ def _action(text: str) -> Action:
 
 
 def _dialogue(text: str, names: list[str]) -> Turns:
-    """Read "X said: ..." and "Y: [action] ..." paragraphs; an empty one is a turn of nothing."""
+    """Parse paragraphs "X said: ..." and "Y: [action] ..."; an empty one is a turn of nothing."""
     own = "|".join(map(re.escape, names))
-    # A paragraph of an utterance is no turn of its own.
+    # A paragraph within an utterance is not a turn of its own.
     parts = re.split(rf"\n\n(?=(?:{own})(?: said: |: )|\n\n|$)", text)
     if parts[0].startswith(names[1]):
         parts.insert(0, "")  # the log lost an empty first line: side 0 opened by doing nothing
@@ -144,7 +144,7 @@ def _of_row(
 
 @pytest.fixture
 def recorded(test_data: Path) -> list[Recorded]:
-    """All published episodes there are (42 or more); the last ones with what sides were shown."""
+    """Return all published episodes (42 or more); the last ones include the texts sides saw."""
     return _read(test_data / "sotopia")
 
 

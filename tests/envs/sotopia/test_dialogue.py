@@ -1,4 +1,4 @@
-"""Upstream's rules of ending, by hand and on every published episode; and actions as text."""
+"""Upstream's rules for endings, by hand and on every published episode; and actions as text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def alternate(*actions: Action) -> Turns:
     return tuple((a, NOTHING) if k % 2 == 0 else (NOTHING, a) for k, a in enumerate(actions))
 
 
-def test_a_dialogue_ends_at_its_limit_or_when_somebody_leaves_and_reasons_may_meet() -> None:
+def test_a_dialogue_ends_at_its_limit_or_when_somebody_leaves_or_both() -> None:
     assert ending(alternate(*[HELLO] * 19), Rules()) == ""
     assert ending(alternate(*[HELLO] * 20), Rules()) == "turn_limit"
     assert ending(alternate(HELLO, LEAVE), Rules()) == "left"
@@ -62,32 +62,34 @@ def test_a_dialogue_ends_at_its_limit_or_when_somebody_leaves_and_reasons_may_me
         ((HELLO, HELLO, HELLO, NOTHING), True),
     ],
 )
-def test_off_turn_nothing_counts_as_stale(actions: tuple[Action, ...], over: bool) -> None:
+def test_a_silent_turn_of_the_other_side_counts_as_stale(
+    actions: tuple[Action, ...], over: bool
+) -> None:
     assert ending(alternate(*actions), Rules()) == ("stale" if over else "")
 
 
-def test_the_stale_limit_is_a_rule_like_another() -> None:
+def test_the_stale_limit_can_be_set() -> None:
     assert ending(alternate(HELLO, NOTHING), Rules(max_stale=3)) == ""
     assert ending(alternate(NOTHING), Rules(max_stale=1)) == "stale"
     both = ((NOTHING, NOTHING), (NOTHING, HELLO), (NOTHING, NOTHING))
     assert ending(both, Rules(order="simultaneous")) == ""
 
 
-def test_orders() -> None:
+def test_speaking_orders_are_round_robin_simultaneous_or_random() -> None:
     turns = [(True, False), (False, True), (True, False)]
     assert [speakers(Rules(), turn, 5) for turn in range(3)] == turns
     assert speakers(Rules(order="simultaneous"), 7, 5) == (True, True)
     rules = Rules(order="random")
     drawn = [speakers(rules, turn, 5) for turn in range(2_000)]
     assert all(a != b for a, b in drawn)
-    # Fair coin: 2,000 draws lie within 4 standard deviations (89) of 1,000.
+    # A fair coin: 2,000 draws lie within 4 standard deviations (89) of 1,000.
     assert abs(sum(a for a, _ in drawn) - 1_000) < 90
-    # Equal everywhere: splitmix64 with seed 0 gives 0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4,
+    # Equal on every machine: splitmix64 with seed 0 gives 0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4,
     # 0x06c45d188009454f, 0xf88bb8a8724c81ec (its published outputs): top bits 1, 0, 0, 1.
     assert [speakers(rules, turn, 0)[1] for turn in range(4)] == [True, False, False, True]
 
 
-def test_turns_of_a_side_add_up() -> None:
+def test_turns_of_the_sides_add_up_to_the_limit() -> None:
     assert [turns_of(Rules(max_turns=5), side, 0) for side in (0, 1)] == [3, 2]
     assert [turns_of(Rules(max_turns=6), side, 0) for side in (0, 1)] == [3, 3]
     assert turns_of(Rules(order="simultaneous"), 1, 0) == 20
@@ -95,7 +97,7 @@ def test_turns_of_a_side_add_up() -> None:
     assert turns_of(drawn, 0, 3) + turns_of(drawn, 1, 3) == 20
 
 
-def test_every_published_episode_ends_where_and_why_it_did(recorded) -> None:  # type: ignore[no-untyped-def]
+def test_every_published_episode_ends_at_its_recorded_turn_and_reason(recorded) -> None:  # type: ignore[no-untyped-def]
     assert len(recorded) >= 42
     for episode in recorded:
         reached = [ending(episode.turns[:k], PUBLISHED_RULES) for k in range(1, len(episode.turns))]
@@ -123,7 +125,7 @@ def test_every_published_episode_ends_where_and_why_it_did(recorded) -> None:  #
         ("Non-verbal communication: smiles", Action("non-verbal communication", "smiles")),
     ],
 )
-def test_forms_of_an_action(text: str, action: Action) -> None:
+def test_actions_can_be_written_in_several_forms(text: str, action: Action) -> None:
     assert read_action(text) == (action, "")
 
 
@@ -134,7 +136,7 @@ def test_forms_of_an_action(text: str, action: Action) -> None:
         ("hello", "unparsed"),
         ("say:  \n", "unparsed"),
         ("say hello", "unparsed"),
-        ("\u017fay: hello", "unparsed"),  # an old s, equal to ours where case is ignored
+        ("\u017fay: hello", "unparsed"),  # an old s, which case folding maps to ours
         ("leave || leave", "unparsed"),
         ('{"action_type": "dance", "argument": ""}', "unknown"),
         ('{"action_type": "speak", "argument": 3}', "unparsed"),
@@ -144,11 +146,11 @@ def test_forms_of_an_action(text: str, action: Action) -> None:
         ("{" * 100_000, "unparsed"),
     ],
 )
-def test_what_is_no_action(text: str, reason: str) -> None:
+def test_texts_without_an_action_give_a_reason(text: str, reason: str) -> None:
     assert read_action(text) == (None, reason)
 
 
-def test_the_forms_that_are_told_are_the_forms_that_are_read() -> None:
+def test_the_documented_forms_are_the_parsed_forms() -> None:
     assert [read_action(form)[0].kind for form in ACTION_FORMS] == [  # type: ignore[union-attr]
         *("speak", "non-verbal communication", "action", "leave", "none"),
     ]

@@ -1,4 +1,4 @@
-"""The engine: whose turn it is, what is asked in one call, ends, rewards, snapshots."""
+"""The engine: turn order, batched partner calls, endings, rewards and snapshots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from creditrl.types import Task
 
 
 class Counting:
-    """Says one thing always, or as it is told to, and notes how many asks came with each call."""
+    """Gives one fixed reply, and records the number of asks in each call."""
 
     name = "counting"
 
@@ -101,7 +101,7 @@ def step(copies: Copies, *actions: str, at: Sequence[int] | None = None) -> Fram
 
 
 def one_step(combination: Combination, said: str, *parts: object, **options: object) -> Frame:
-    """Return what comes of the first thing that is said in the only copy."""
+    """Return the frame after one utterance in a single copy."""
     copies, tasks = table(combination, 1, *parts, **options)  # type: ignore[arg-type]
     begin(copies, tasks)
     return step(copies, said)
@@ -111,7 +111,7 @@ def test_all_partners_answer_in_one_call_per_step(combination: Combination) -> N
     partner, judge = Counting(), Fixed()
     copies, tasks = table(combination, 8, partner, judge)
     begin(copies, tasks)
-    # Side 1's four copies have one task and one seed: one opening serves them all.
+    # Side 1's four copies have one task and one seed, so they share one opening.
     assert partner.calls == [1]
     for _ in range(9):
         step(copies, *["say: hello"] * 8)
@@ -130,7 +130,7 @@ def test_all_partners_answer_in_one_call_per_step(combination: Combination) -> N
     assert frame.info["partner_scores"][1] == {"goal": 2.5}
 
 
-def test_partly_finished_batches_ask_only_for_the_rest(combination: Combination) -> None:
+def test_in_a_partly_finished_batch_only_the_rest_are_asked(combination: Combination) -> None:
     partner, judge = Counting(), Fixed()
     copies, tasks = table(combination, 6, partner, judge)
     begin(copies, tasks)
@@ -150,12 +150,12 @@ def test_a_partner_may_end_the_step(combination: Combination) -> None:
     assert "Turn #1: Bo Diaz left the conversation\nThe conversation is over" in frame.text[0]
     frame = one_step(combination, "say: hello", Counting("nothing"))
     assert frame.terminated_K[0] and frame.info["ending"][0] == "stale"
-    # Who cannot be read did nothing.
+    # A reply that cannot be parsed counts as doing nothing.
     frame = one_step(combination, "say: hello", Counting("blah"), rules=Rules(max_stale=3))
     assert not frame.info["partner_grounded"][0] and not frame.terminated_K[0]
 
 
-def test_where_the_partner_opens_reset_plays_its_opening(combination: Combination) -> None:
+def test_reset_plays_the_partners_opening(combination: Combination) -> None:
     partner = Counting("say: hi")
     copies, tasks = table(combination, 2, partner)
     frame = begin(copies, tasks)
@@ -166,7 +166,7 @@ def test_where_the_partner_opens_reset_plays_its_opening(combination: Combinatio
     assert frame.text[1].endswith('\nTurn #0: Ann Lee said: "hi"\nYou are at turn #1.')
     assert "Ann Lee's goal: Sell it" in frame.text[0]
     assert "Ann Lee's goal: Unknown" in frame.text[1]
-    # A dialogue that is over before one's turn ends with the first step.
+    # A dialogue that ends before the agent's turn ends with the first step.
     copies, tasks = table(combination, 2, Counting("leave"))
     frame = begin(copies, tasks)
     assert frame.info["ending"].tolist() == ["", "left"]
@@ -177,7 +177,9 @@ def test_where_the_partner_opens_reset_plays_its_opening(combination: Combinatio
     assert frame.info["dialogue_turn"][0] == 1
 
 
-def test_what_is_no_action_waits_and_costs_a_turn(combination: Combination) -> None:
+def test_an_invalid_action_leaves_the_dialogue_unchanged_and_costs_a_turn(
+    combination: Combination,
+) -> None:
     partner = Counting()
     copies, tasks = table(combination, 1, partner)
     begin(copies, tasks)
@@ -191,10 +193,10 @@ def test_what_is_no_action_waits_and_costs_a_turn(combination: Combination) -> N
     assert copies.state_keys(copies.engine.every, "world") == before
     assert partner.calls == []
     frame = step(copies, "I will say hello")
-    # Ten turns of twenty are the agent's, and it wasted them all.
+    # Ten of the twenty turns are the agent's, and it wasted them all.
     assert frame.truncated_K[0] and frame.info["ending"][0] == "turn_limit"
     assert frame.info["dialogue_turn"][0] == 0 and frame.reward_K[0] == 0.25
-    # Upstream's way is an option.
+    # Upstream's behaviour is an option.
     frame = one_step(combination, "I will say hello", unreadable="nothing")
     assert frame.info["dialogue_turn"][0] == 2 and not frame.info["grounded"][0]
     assert "Turn #0:\nTurn #1: Bo Diaz said" in frame.text[0]
@@ -209,7 +211,7 @@ def test_a_partner_that_fails_invalidates_the_episode(combination: Combination) 
     assert frame.info["ending"][0] == "error"
 
 
-def test_a_failed_judgement_is_no_zero(combination: Combination) -> None:
+def test_a_failed_judgement_is_not_a_reward_of_zero(combination: Combination) -> None:
     failed = Verdict(goal=None, status="timeout", error="no answer in 30 s", attempts=3)
     frame = one_step(combination, "leave", judge=Fixed(failed))
     assert frame.terminated_K[0] and np.isnan(frame.reward_K[0])
@@ -217,13 +219,13 @@ def test_a_failed_judgement_is_no_zero(combination: Combination) -> None:
     assert frame.info["judge_attempts"][0] == 3
     assert frame.info["error"][0] == "judge fixed: no answer in 30 s"
     assert frame.info["score"][0] == 0.0
-    # Without a judge there is no reward either, and no error.
+    # Without a judge there is no reward, and no error.
     frame = one_step(combination, "leave", judge=NoJudge())
     assert np.isnan(frame.reward_K[0]) and frame.info["error"][0] == ""
     assert frame.info["judge_status"][0] == "none" and frame.info["judge"][0] == "none"
 
 
-def test_simultaneous_sides_do_not_see_each_others_act(combination: Combination) -> None:
+def test_simultaneous_sides_do_not_see_each_others_action(combination: Combination) -> None:
     partner = Counting()
     copies, tasks = table(combination, 2, partner, rules=Rules(order="simultaneous"))
     frame = begin(copies, tasks)
@@ -234,7 +236,7 @@ def test_simultaneous_sides_do_not_see_each_others_act(combination: Combination)
     assert 'Turn #0: Ann Lee said: "yes";Bo Diaz said: "b"' in frame.text[1]
 
 
-def test_a_partner_gets_back_what_it_asked_to_keep(combination: Combination) -> None:
+def test_a_partners_memory_is_saved_and_restored(combination: Combination) -> None:
     partner = Counting()
     copies, tasks = table(combination, 1, partner)
     begin(copies, tasks, seed=11)
@@ -254,7 +256,7 @@ def test_a_partner_gets_back_what_it_asked_to_keep(combination: Combination) -> 
     )
 
 
-def test_members_of_a_group_hear_one_opening(combination: Combination) -> None:
+def test_members_of_a_group_get_the_same_opening(combination: Combination) -> None:
     partner = Counting("say: {}", deterministic=False)
     copies, tasks = table(combination, 6, partner)
     every = copies.engine.every
@@ -264,7 +266,7 @@ def test_members_of_a_group_hear_one_opening(combination: Combination) -> None:
     assert frame.text[3] == frame.text[4] == frame.text[5]
 
 
-def test_with_live_partners_only_the_start_can_be_saved(combination: Combination) -> None:
+def test_with_a_live_partner_only_the_start_can_be_saved(combination: Combination) -> None:
     copies, tasks = table(combination, 2, Counting("say: hi", deterministic=False))
     every = copies.engine.every
     start = begin(copies, tasks)
@@ -275,14 +277,14 @@ def test_with_live_partners_only_the_start_can_be_saved(combination: Combination
     assert copies.restore(every, saved).text == start.text
 
 
-def test_state_keys_tell_dialogues_and_sides_apart(make_combination: Callable[..., Combination]):
+def test_state_keys_distinguish_dialogues_and_sides(make_combination: Callable[..., Combination]):
     casts = [make_combination(), make_combination(name="other")]
     copies, tasks = table(casts, 4, Counting("say: x"))
     every = copies.engine.every
     begin(copies, tasks)
     step(copies, "say: x", "say: x", "say: x", "say: x")
     world, state = (copies.state_keys(every, source) for source in ("world", "state"))
-    assert len(set(state)) == 4 and len(set(world)) == 4  # side 1 has heard one turn more
+    assert len(set(state)) == 4 and len(set(world)) == 4  # side 1 has seen one turn more
     begin(copies, [tasks[0]] * 4)
     step(copies, "say: x", "say: x", "do: x", "say: x speak 1 x")
     world, state = (copies.state_keys(every, source) for source in ("world", "state"))
@@ -290,7 +292,7 @@ def test_state_keys_tell_dialogues_and_sides_apart(make_combination: Callable[..
     assert len(set(world)) == 3
 
 
-def test_strangers_are_refused(combination: Combination) -> None:
+def test_foreign_tasks_and_missing_replies_are_refused(combination: Combination) -> None:
     copies, _ = table(combination, 1)
     with pytest.raises(ConfigError, match="needs a Seat"):
         begin(copies, [Task("t", "x", "test", 0, data="game")])
@@ -300,7 +302,7 @@ def test_strangers_are_refused(combination: Combination) -> None:
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_published_episodes_replay_through_the_environment(recorded, side: int) -> None:  # type: ignore[no-untyped-def]
-    """The agent does what one side did, the replay what the other did: same end, same turn."""
+    """The agent repeats one side's actions, the replay the other's: same ending, same turn."""
     partner = ReplayPartner.of(Transcript(one.combination, one.turns, "") for one in recorded)
     casts = [episode.combination for episode in recorded]
     seats = Seats(casts, "test", side=side)  # type: ignore[arg-type]
@@ -324,8 +326,8 @@ def test_published_episodes_replay_through_the_environment(recorded, side: int) 
     assert steps > 5
 
 
-def test_a_replay_does_what_was_done(combination: Combination) -> None:
-    """Upstream's models spoke without a word, at length, and in several lines."""
+def test_a_replay_repeats_empty_long_and_multi_line_turns(combination: Combination) -> None:
+    """Upstream's models said nothing, or a lot, or several lines."""
     idle = Action("none")
     turns = tuple(
         (idle, Action("speak", said)) if k % 2 else (Action("speak", "Go on."), idle)
@@ -344,8 +346,10 @@ def test_a_replay_does_what_was_done(combination: Combination) -> None:
 
 
 @pytest.mark.parametrize("order", ["round-robin", "simultaneous", "random"])
-def test_one_agent_and_a_replay_are_a_meeting_of_two(combination: Combination, order: str) -> None:
-    """What each side reads, and the end, are equal in the views with a partner and without."""
+def test_an_agent_with_a_replay_partner_equals_a_meeting_of_two_agents(
+    combination: Combination, order: str
+) -> None:
+    """Each side's texts and the ending are equal with a replayed partner and with two agents."""
     rng = random.Random(0)
     rules = Rules(order=order, max_turns=9)  # type: ignore[arg-type]
     lines = ("say: a", "do: b", "nonverbal: c", "nothing", "say: d", "say: e", "say: f")

@@ -34,7 +34,7 @@ def test_both_sides_of_a_combination_are_tasks() -> None:
     assert both.find(first.task(3).id) == both.task(6)
 
 
-def test_task_types_choose_kinds_of_scenarios() -> None:
+def test_task_types_select_kinds_of_scenarios() -> None:
     kinds = {task.type for task in list(SotopiaConfig(split="valid_seen").tasks())[:40]}
     assert len(kinds) == 4
     for kind in kinds:
@@ -42,7 +42,7 @@ def test_task_types_choose_kinds_of_scenarios() -> None:
         assert {task.type for task in chosen} == {kind}
 
 
-def test_where_rules_cannot_score_the_episode_is_invalid(test_data: Path) -> None:
+def test_an_episode_that_the_rules_cannot_score_is_invalid(test_data: Path) -> None:
     env = gym.make(ENV_ID, **official(test_data), task_types="social_iqa", disable_env_checker=True)
     env.reset(seed=0)
     _, reward, terminated, _, info = env.step("leave")
@@ -50,7 +50,7 @@ def test_where_rules_cannot_score_the_episode_is_invalid(test_data: Path) -> Non
     assert info["judge_status"] == "none" and "cannot score such scenarios" in info["error"]
 
 
-def test_a_partner_that_bargains_plays_official_casts_to_their_ends(test_data):
+def test_the_bargaining_partner_finishes_official_dialogues(test_data):
     venv = gym.make_vec(ENV_ID, 50, partner="scripted", judge="none", **official(test_data))
     info = venv.reset(seed=0, options={"task": [*range(0, 900, 18)]})[1]
     for _ in range(10):
@@ -60,7 +60,7 @@ def test_a_partner_that_bargains_plays_official_casts_to_their_ends(test_data):
     assert (info["dialogue_turn"][info["ending"] == "turn_limit"] == 20).all()
 
 
-def test_importing_it_brings_nothing_heavy() -> None:
+def test_the_import_loads_no_heavy_package() -> None:
     code = (
         "import sys, gymnasium, numpy; before = set(sys.modules); "
         "import creditrl.envs.sotopia.env; "
@@ -72,10 +72,10 @@ def test_importing_it_brings_nothing_heavy() -> None:
     assert heavy == [] and int(count) < 10
 
 
-def test_with_a_live_partner_the_contract_holds_as_far_as_it_goes() -> None:
-    # A generator goes on from one episode to the next, as a model's sampling does.
+def test_with_a_live_partner_the_applicable_rules_of_the_contract_hold() -> None:
+    # A generator continues from one episode to the next, like a model's sampling.
     live = AgentPartner(RandomAgent(seed=0), "plain")
-    # Of any string, the usual partner's contract is tested: it takes long.
+    # The usual partner's check covers any string, which takes long.
     rules = [rule.name for rule in RULES if rule.name != "takes_any_string"]
     report = check(ENV_ID, rules=rules, partner=live)
     report.raise_for_failures()
@@ -91,7 +91,7 @@ def test_no_task_starts_solved_and_the_expert_solves_most() -> None:
         assert len(proof.unsolved) <= 0.1 * proof.tasks
 
 
-def test_without_options_the_reward_comes_once_at_the_end_and_is_the_score() -> None:
+def test_by_default_the_reward_is_the_score_given_once_at_the_end() -> None:
     env = gym.make(ENV_ID)
     text, info = env.reset(seed=7)
     assert "<offer " in text and info["task_id"].startswith("builtin/train/")
@@ -115,7 +115,7 @@ def test_names_make_partners_and_judges(monkeypatch: pytest.MonkeyPatch) -> None
     assert isinstance(make_judge("none"), NoJudge)
     own = SmallTalkPartner()
     assert make_partner(own) is own
-    # What stands behind the colon is handed on.
+    # The text after the colon is passed on.
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     partner, judge = make_partner("chat:some-model"), make_judge("chat:some-judge")
     assert isinstance(partner, AgentPartner)

@@ -1,4 +1,4 @@
-"""The rule-based expert, and what ways without thought come to."""
+"""The rule-based expert, and the scores of simple strategies."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def rate(policy: Policy, kind: str, temper: str, count: int = 8) -> float:
 
 
 def takes_all(ask: PartnerAsk) -> str:
-    """Accept whatever is offered, at once."""
+    """Accept any offer at once."""
     return "say: <accept>"
 
 
 def holds_out(ask: PartnerAsk) -> str:
-    """Say the same until the last turn, then take what there is."""
+    """Repeat one offer until the last turn, then accept any offer."""
     terms = ask.combination.scenario.terms
     if follow(terms, ask.turns).deal is not None:
         return "leave"
@@ -62,7 +62,7 @@ def holds_out(ask: PartnerAsk) -> str:
 
 
 def names_all(ask: PartnerAsk) -> str:
-    """Name one friend after the other."""
+    """Name one friend after another."""
     terms = ask.combination.scenario.terms
     talk = follow(terms, ask.turns)
     if talk.deal is not None:
@@ -78,7 +78,7 @@ def test_the_expert_succeeds_in_most_tasks(kind: str, temper: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_thoughtless_policies_succeed_seldom(kind: str) -> None:
+def test_simple_strategies_seldom_succeed(kind: str) -> None:
     assert rate(takes_all, kind, "conceder") == 0.0
     if kind == "friend":
         assert rate(names_all, kind, "linear") <= 0.5
@@ -90,12 +90,12 @@ def _bargain(side: int, limits: tuple[float, float], *said: str) -> str | None:
     return expert_action(ask(PriceTerms(limits, seller=0, listed=40.0), talk(*said), side))
 
 
-def test_the_expert_does_not_look_at_the_others_limit() -> None:
+def test_the_expert_does_not_use_the_other_sides_limit() -> None:
     said = ("say: <offer price=40>", "say: <offer price=22>", "say: <offer price=36>")
     assert _bargain(1, (20.0, 30.0), *said) == _bargain(1, (29.0, 30.0), *said)
 
 
-def test_the_expert_takes_in_the_last_turn_what_is_better_than_nothing() -> None:
+def test_in_its_last_turn_the_expert_accepts_anything_better_than_no_deal() -> None:
     before = ("say: hello", "say: hello") * 9
     assert _bargain(1, (20.0, 30.0), *before, "say: <offer price=29>") == (
         "say: That is fine with me. <accept>"

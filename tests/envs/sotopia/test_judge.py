@@ -54,7 +54,7 @@ def other(dialogue: Transcript, text: str) -> Transcript:
 
 
 # -- what is asked --------------------------------------------------------------------------------
-def test_the_prompt_has_history_goals_question_keys_and_schema_in_this_order(endpoint, dialogue):
+def test_the_prompt_has_history_goals_question_keys_and_schema_in_order(endpoint, dialogue):
     endpoint.answer = lambda body: answer()
     quiet = replace(dialogue, turns=(*dialogue.turns[:1], (NOTHING, NOTHING), *dialogue.turns[1:]))
     judge(endpoint).score([quiet])
@@ -98,7 +98,7 @@ def test_dimensions_schema_and_temperature_can_be_chosen(endpoint, dialogue):
 
 # -- what is answered -----------------------------------------------------------------------------
 def test_a_verdict_by_hand(endpoint, dialogue):
-    endpoint.plans = [Plan(status=500)]  # passing trouble costs time and no score
+    endpoint.plans = [Plan(status=500)]  # a passing fault costs time but no score
     endpoint.answer = lambda body: answer()
     asked = judge(endpoint, prices=(1.0, 2.0))
     (verdict,) = asked.score([dialogue])
@@ -120,13 +120,13 @@ def test_a_verdict_by_hand(endpoint, dialogue):
         (answer().replace("]", "],"), "repaired"),
     ],
 )
-def test_another_order_and_small_faults_cost_no_second_request(endpoint, dialogue, text, status):
+def test_small_faults_of_an_answer_cost_no_second_request(endpoint, dialogue, text, status):
     endpoint.answer = lambda body: text
     (verdict,) = judge(endpoint).score([dialogue])
     assert (verdict.status, verdict.goal, len(endpoint.requests)) == (status, (0.7, 0.6), 1)
 
 
-def test_the_second_time_the_verdict_is_there(endpoint, dialogue):
+def test_verdicts_are_cached(endpoint, dialogue):
     endpoint.answer = lambda body: answer()
     first = judge(endpoint)
     one, two = first.score([dialogue, dialogue])
@@ -147,7 +147,7 @@ def test_the_second_time_the_verdict_is_there(endpoint, dialogue):
         (Plan(answer()[:300], finish_reason="length"), "cut at the token limit"),
     ],
 )
-def test_serious_faults_are_sent_back_once(endpoint, dialogue, text, problem):
+def test_serious_faults_are_sent_back_for_one_repair(endpoint, dialogue, text, problem):
     endpoint.plans = [text, answer()]
     (verdict,) = judge(endpoint).score([dialogue])
     assert (verdict.status, verdict.goal, verdict.attempts) == ("repaired", (0.7, 0.6), 2)
@@ -158,7 +158,7 @@ def test_serious_faults_are_sent_back_once(endpoint, dialogue, text, problem):
     assert said == {"role": "assistant", "content": content or "(no answer)"}
     assert problem in complaint["content"] and "goal 0 to 10" in complaint["content"]
     assert endpoint.requests[1]["temperature"] == 0.0
-    # What came of it is kept: the same dialogue has the same verdict, without a request.
+    # The result is cached: the same dialogue gets the same verdict without a request.
     (again,) = judge(endpoint).score([dialogue])
     assert (again.goal, again.cached, len(endpoint.requests)) == ((0.7, 0.6), True, 2)
 
@@ -187,9 +187,9 @@ def test_an_unrepairable_verdict_is_invalid_and_not_cached(endpoint, dialogue):
         (Plan("Both did well."), "invalid"),
     ],
 )
-def test_lasting_trouble_makes_an_episode_invalid(endpoint, combination, plan, status):
+def test_lasting_failures_make_an_episode_invalid(endpoint, combination, plan, status):
     endpoint.answer = lambda body: plan
-    # A busy machine must not turn an answer into a timeout; only what hangs waits for it.
+    # A busy machine must not turn an answer into a timeout; only a hanging request waits for it.
     asked = judge(endpoint, timeout=0.5 if plan.hang else 10, retries=1)
     seats = Seats([combination], "test")
     engine = SotopiaEngine(2, SmallTalkPartner(), asked, Rules())
@@ -203,12 +203,12 @@ def test_lasting_trouble_makes_an_episode_invalid(endpoint, combination, plan, s
     assert not frame.info["success"].any()
     for error in frame.info["error"]:
         assert error.startswith(f"judge {asked.name}: ")
-    # Two different dialogues; each took two tries, or a try and a repair, or one where no patience
-    # helps.
+    # Two different dialogues; each takes two tries, or a try and a repair, or a single try if
+    # retrying cannot help.
     assert frame.info["judge_attempts"].tolist() == [1 if plan.status == 401 else 2] * 2
 
 
-def test_an_alarm_is_given_when_too_many_fail(endpoint, dialogue):
+def test_too_many_failures_give_a_warning(endpoint, dialogue):
     down = {"is": False}
     endpoint.answer = lambda body: Plan(status=400) if down["is"] else answer()
     asked = judge(endpoint)
@@ -221,14 +221,14 @@ def test_an_alarm_is_given_when_too_many_fail(endpoint, dialogue):
         asked.score([other(dialogue, "bad 7")])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        # Said once; and one failure does not touch the other verdicts.
+        # Warned once; and one failure does not affect the other verdicts.
         verdicts = asked.score([other(dialogue, text) for text in ("good 1", "bad 8", "good 2")])
     assert [verdict.status for verdict in verdicts] == ["ok", "error", "ok"]
     assert asked.counts == {"ok": 32, "error": 9}
 
 
 # -- the judge as a part --------------------------------------------------------------------------
-def test_it_is_a_judge_that_travels_without_its_key(endpoint, dialogue, monkeypatch):
+def test_a_judge_is_copied_and_pickled_without_its_key(endpoint, dialogue, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", "sk-hush-hush")
     endpoint.answer = lambda body: answer()
     asked = judge(endpoint, api_key_env="JUDGE_KEY")

@@ -1,4 +1,4 @@
-"""Answers of all kinds of damage: the true scores or none; see ``damaged_answers``."""
+"""Damaged answers of every kind give the true scores or none; see ``damaged_answers``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ repeated in fences|entries closed too often|lists unclosed|a list unclosed|wide 
 
 
 def plain(write, seed):
-    """Return a plain answer of two people without traps in their names, and what it says."""
+    """Return a plain answer about two people with unambiguous names, and its drawn scores."""
     drawn = draw(random.Random(seed), PLAIN, plain=True)
     return text_of(write, drawn), drawn
 
@@ -65,14 +65,14 @@ def test_a_plain_answer_of_every_json_style_is_read(style):
 
 
 @pytest.mark.parametrize("damage", [*MENDED.strip().replace("\n", "|").split("|")])
-def test_a_plain_answer_with_a_fault_of_plain_meaning_is_read(damage):
+def test_a_plain_answer_with_an_unambiguous_fault_is_read(damage):
     for seed, style in itertools.product(range(4), ("as asked", "indented")):
         text, drawn = plain(OBJECTS[style], seed)
         assert_read(DAMAGES[damage](text, drawn.rng), drawn)
 
 
 @pytest.mark.parametrize("around", [name for name in AROUND if name != "a quote"])
-def test_what_stands_around_a_plain_answer_is_passed_over(around):
+def test_text_around_a_plain_answer_is_ignored(around):
     for seed in range(4):
         text, drawn = plain(OBJECTS["indented"], seed)
         assert_read(AROUND[around](text, drawn.rng), drawn)
@@ -93,7 +93,7 @@ def test_no_kind_of_damaged_answer_gives_wrong_scores():
     assert share_read(came) >= 0.72
 
 
-def test_an_answer_that_is_cut_anywhere_gives_its_scores_or_none():
+def test_an_answer_cut_anywhere_gives_its_scores_or_none():
     drawn = draw(random.Random(3))
     text = json.dumps({"evaluations": drawn.entries()}, indent=1)
     for at in range(0, len(text), 7):
@@ -127,12 +127,12 @@ def test_no_text_is_an_error(text):
         *('{"agent_1": [{"dimension": "goal", "score": 1}, ', '{"a": 1 b ', '"] '),
     ],
 )
-def test_reading_takes_time_in_proportion_to_length(unit):
+def test_parsing_takes_linear_time(unit):
     def seconds(length: int) -> float:
         text = f"{ONE_SCORE}\n{(unit * length)[:length]}\n{ONE_SCORE}"
         began = time.process_time()
         assert read_answer(text, ("Ann Lee", "Bo Diaz")).problems
         return time.process_time() - began
 
-    # In squared time: 100. The second try is for a machine that was busy.
+    # Quadratic time would be a factor of 100. The second try is for a busy machine.
     assert any(seconds(40_000) <= 40 * max(seconds(4_000), 0.004) for _ in range(2))

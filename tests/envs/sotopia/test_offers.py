@@ -1,4 +1,4 @@
-"""Offers in what is said, and what they come to."""
+"""Offers in utterances, and the agreements that they lead to."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_own_rejected_and_countered_offers_cannot_be_accepted() -> None:
     assert follow(LAMP, talk("<accept>")).deal is None
     rejected = talk("<offer price=25>", "<reject>", "Think again", "<accept>")
     assert follow(LAMP, rejected).deal is None
-    # A counter-offer takes the place of the offer that it answers.
+    # A counter-offer replaces the offer that it answers.
     countered = talk("<offer price=25>", "<offer price=22>", "hm", "<accept>")
     assert follow(LAMP, countered).deal is None
     assert follow(LAMP, (*countered[:2], *talk("<accept>"))).deal == 22.0
@@ -74,7 +74,7 @@ def test_the_same_offer_from_both_sides_is_an_agreement() -> None:
     assert follow(LAMP, deed).standing == (None, None)  # only speech counts
 
 
-def test_following_in_parts_is_following_at_once() -> None:
+def test_following_a_dialogue_turn_by_turn_equals_following_it_at_once() -> None:
     turns = talk("<offer price=25>", "<offer price=21>", "<reject> <offer price=24>", "<accept>")
     part = NO_TALK
     for n in range(len(turns) + 1):
@@ -97,7 +97,7 @@ def test_times_are_read_in_several_forms() -> None:
     assert follow(TIMES, talk("<offer slot=sun-9>")).standing == (None, None)
 
 
-def test_questions_wait_until_they_are_answered() -> None:
+def test_questions_are_pending_until_they_are_answered() -> None:
     first = follow(FRIENDS, talk("<ask work=bank>"))
     query = (("work", "bank"),)
     assert first.asked == (query, None)
@@ -109,13 +109,13 @@ def test_questions_wait_until_they_are_answered() -> None:
     assert answer_text((("work", "night shift"),), 2) == '<answer work="night shift" count=2>'
 
 
-def test_moves_are_those_that_the_side_can_make() -> None:
+def test_moves_are_limited_to_those_the_side_can_make() -> None:
     turns = talk("<offer slot=mon-9>")
     assert moves(ask(TIMES, turns, 1)) == (
         *("say: <accept>", "say: <reject>", "say: <offer slot=mon-11>"),
         *("say: <offer slot=tue-9>", "say: <offer slot=mon-9>", "nothing", "leave"),
     )
-    # Side 0 is not free on Tuesday, and its own offer is not its to accept.
+    # Side 0 is not free on Tuesday, and it cannot accept its own offer.
     assert moves(ask(TIMES, turns, 0)) == (
         "say: <offer slot=mon-9>",
         "say: <offer slot=mon-11>",
@@ -129,7 +129,7 @@ def test_moves_are_those_that_the_side_can_make() -> None:
     assert "say: <offer friend=Ida>" in asked and "say: <offer friend=Emil>" not in asked
 
 
-def test_segments_name_the_offer_that_stands_or_the_deal() -> None:
+def test_segments_name_the_standing_offer_or_the_deal() -> None:
     assert segment(ask(LAMP, (), 0)) == segment(ask(None, (), 0)) == ""
     assert segment(ask(LAMP, talk("<offer price=25>"), 1)) == "offer price=25 of side 0"
     assert segment(ask(LAMP, talk("<offer price=25>", "<accept>"), 1)) == "agreed price=25"

@@ -1,4 +1,4 @@
-"""The project's own data: what is in it, what is made of it, and what is said where it is not."""
+"""The project's own data: its content, how it is read, and errors if it is missing or damaged."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def training(count: int = 40) -> tuple[list[dict], list[dict]]:
     return scenarios, combos
 
 
-def test_casts_that_are_missing_are_counted(folder):
+def test_missing_casts_are_counted(folder):
     assert list(map(str, official_coverage(folder))) == ["2 of 450 combinations of the benchmark"]
     scenarios, combos = training()
     (folder / "pi_environment_profiles.jsonl").write_text(lines(scenarios))
@@ -94,7 +94,7 @@ def test_casts_that_are_missing_are_counted(folder):
     assert str(official_coverage(folder)[1]) == "40 of 2,510 combinations of SOTOPIA-pi"
     with pytest.warns(IncompleteDataWarning, match="only 40 of 2,510"):
         env = gym.make("CreditRL/SOTOPIA-v0", data="official", data_dir=str(folder), split="train")
-    # A split of ours is a part; what it is a part of has to be whole.
+    # Our split is only a part; the whole that it is a part of must be complete.
     assert len(env.unwrapped.tasks) < 80
     assert str(env.unwrapped.tasks.coverage) == "40 of 2,510 combinations of SOTOPIA-pi"
 
@@ -110,7 +110,9 @@ def test_records_become_combinations(folder):
     assert first.characters[0].secret == "Cannot swim." and first.characters[1].age == 31
 
 
-def test_where_the_folder_is(folder, monkeypatch, tmp_path):
+def test_the_folder_comes_from_the_argument_the_variable_or_the_cache(
+    folder, monkeypatch, tmp_path
+):
     monkeypatch.setenv("CREDITRL_SOTOPIA_DATA", str(folder))
     assert official_home() == folder and len(official_combinations()) == 2
     assert official_home("elsewhere") == Path("elsewhere")
@@ -119,7 +121,7 @@ def test_where_the_folder_is(folder, monkeypatch, tmp_path):
     assert official_home() == tmp_path / "sotopia"
 
 
-def test_packed_files_are_read_and_a_file_that_changes_is_read_again(folder):
+def test_compressed_files_are_read_and_changed_files_are_read_again(folder):
     path = folder / "environment_profiles.jsonl"
     text = path.read_bytes()
     path.unlink()
@@ -163,19 +165,19 @@ def test_errors_name_file_line_and_remedy(folder, name, change, told):
         assert f"Run `creditrl data get sotopia --folder {folder}`" in line
 
 
-def test_naming_a_part_of_the_files_is_refused_with_their_folder(folder):
+def test_a_path_to_a_single_file_is_refused_with_its_folder(folder):
     for part in ("agent_profiles.jsonl", "sub"):
         with pytest.raises(DataError, match=f"SOTOPIA's profiles lie in {folder}: set data_dir"):
             official_combinations(data_dir=folder / part)
 
 
-def test_the_benchmark_needs_no_training_data_and_says_what_training_needs(folder):
+def test_the_benchmark_works_without_training_data_and_training_names_it(folder):
     assert len(official_combinations(data_dir=folder)) == 2
     with pytest.raises(DataError, match="creditrl data get sotopia --folder .* --release pi"):
         official_combinations("train", data_dir=folder)
 
 
-def test_subsets_are_checked(folder):
+def test_missing_and_invalid_subsets_are_refused(folder):
     with pytest.raises(DataError, match="14 of the 14 scenarios of SOTOPIA-hard are not there"):
         official_combinations(subset="hard", data_dir=folder)
     with pytest.raises(ConfigError, match="evaluated, never trained on"):
@@ -198,7 +200,7 @@ def string(data: bytes) -> bytes:
 
 
 def packed_string(data: bytes) -> bytes:
-    """Return a string of equal bytes as LZF writes it: one literal, then itself again."""
+    """Return a string of equal bytes in LZF: one literal, then a reference to itself."""
     count = len(data) - 1
     assert data == data[:1] * len(data) and 9 <= count < 264
     body = b"\x00" + data[:1] + bytes([7 << 5, count - 9, 0])
@@ -216,7 +218,7 @@ def dump(documents: dict[str, dict]) -> bytes:
     return out + b"\xff" + bytes(8)
 
 
-def test_training_data_may_be_the_dump_it_was_published_in_and_are_parted(folder):
+def test_training_data_can_be_the_published_dump_and_are_split_by_scenario(folder):
     scenarios, combos = training()
     prefix = ":sotopia.database"
     documents = {f"{prefix}.x.EnvironmentProfile:{s['pk']}": s for s in scenarios}
@@ -235,7 +237,7 @@ def test_training_data_may_be_the_dump_it_was_published_in_and_are_parted(folder
         assert list(found) == list(official_combinations(split, data_dir=folder))
 
 
-def test_a_dump_that_is_cut_or_none_is_told(folder):
+def test_a_damaged_dump_is_named(folder):
     whole = dump({"k:EnvironmentProfile:1": {"a": 1}})
     for cut in (whole[:-12], whole[:40], b"SQLite format"):
         (folder / "pi_dump.rdb").write_bytes(cut)
@@ -244,7 +246,7 @@ def test_a_dump_that_is_cut_or_none_is_told(folder):
 
 
 # -- terms --------------------------------------------------------------------------------------
-def test_terms_by_hand():
+def test_terms_are_parsed_from_texts_by_hand():
     text = "Somebody sells a bike for $1,200.00, while another wants it."
     goals = ("You are the seller; your target price is $900.", "You buy: target price: $1,000.5")
     with pytest.raises(ValueError, match="buyer and seller"):
@@ -269,7 +271,7 @@ def real(test_data: Path) -> Path:
     return test_data / "sotopia"
 
 
-def test_the_benchmark_is_whole(real):
+def test_the_benchmark_is_complete(real):
     assert [one.complete for one in official_coverage(real)] == [True, True]
     combinations = official_combinations(data_dir=real)
     assert len(combinations) == len({c.id for c in combinations}) == 450
@@ -279,7 +281,7 @@ def test_the_benchmark_is_whole(real):
     sources = Counter(c.scenario.source for c in combinations)
     assert sorted(count // 5 for count in sources.values()) == [6, 9, 10, 10, 10, 10, 15, 20]
     ids = [c.id for c in combinations]
-    assert ids[0] == "01H7ZM14XBH3G2E5HM586T902Y"  # the file's first, whatever the machine
+    assert ids[0] == "01H7ZM14XBH3G2E5HM586T902Y"  # the first in the file, on any machine
     assert len(Seats(combinations, "valid_unseen")) == 900
 
 
@@ -314,7 +316,7 @@ def test_thirty_scenarios_have_terms(real):
             assert sum(t.surplus(name) == (1.0, 1.0) for name in t.deals()) == 1
 
 
-def test_every_combination_plays_twenty_turns_and_ends_by_the_rules(real):
+def test_every_combination_can_be_played_to_its_turn_limit(real):
     seats = Seats(official_combinations(data_dir=real), "valid_unseen", side=1)
     engine = SotopiaEngine(len(seats), SmallTalkPartner(), RuleJudge(), Rules())
     copies = Copies(engine, "CreditRL/SOTOPIA-v0", 20)
@@ -327,12 +329,12 @@ def test_every_combination_plays_twenty_turns_and_ends_by_the_rules(real):
     frame = copies.step(engine.every, ["say: Goodbye."] * len(seats))
     assert frame.truncated_K.all() and not frame.terminated_K.any()
     assert set(frame.info["ending"]) == {"turn_limit"}
-    # 5 casts of each of the 30 scenarios with terms; in 25 of those no price suits both.
+    # 5 casts of each of the 30 scenarios with terms; in 25 of them no price suits both.
     assert Counter(frame.info["judge_status"]) == {"ok": 150, "none": 300}
     assert np.isnan(frame.reward_K).sum() == 300 and np.nansum(frame.reward_K) == 25
 
 
-def test_get_brings_files_that_can_be_read(real, tmp_path, monkeypatch, capsys):
+def test_data_get_installs_readable_files(real, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CREDITRL_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CREDITRL_SOTOPIA_DATA", raising=False)
     home = tmp_path / "home"
@@ -344,7 +346,7 @@ def test_get_brings_files_that_can_be_read(real, tmp_path, monkeypatch, capsys):
     assert run(command) == 0 and "relationship_profiles.jsonl: is there." in capsys.readouterr().out
 
 
-def test_what_get_fetches_is_named_with_size_and_checksum(real):
+def test_downloads_are_listed_with_size_and_checksum(real):
     parts = {part.path: part for release in DATA.releases.values() for part in release}
     assert set(parts) == {
         *("environment_profiles.jsonl", "agent_profiles.jsonl", "relationship_profiles.jsonl"),

@@ -1,4 +1,4 @@
-"""PettingZoo's views: its own tests, and the same dialogue in both."""
+"""PettingZoo's APIs: its own tests, and the same dialogue in both."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Broken:
 
 
 ORDERS = ("round-robin", "simultaneous", "random")
-# PettingZoo would rather see arrays than texts, and nothing else may be said.
+# PettingZoo warns that observations are not arrays; no other warning is allowed.
 _TEXTS = ("Observation is not a NumPy array", "probably should be gymnasium.spaces.box")
 
 
@@ -70,7 +70,7 @@ def test_pettingzoos_own_tests_pass(order, judge):
     assert said(caught) == []
 
 
-def test_a_parallel_dialogue_masks_who_is_not_to_act() -> None:
+def test_a_parallel_dialogue_masks_sides_that_may_not_act() -> None:
     env = SotopiaParallelEnv(judge=Split())
     texts, infos = env.reset(seed=1)
     assert [infos[a]["may_act"] for a in env.agents] == [True, False]
@@ -91,7 +91,7 @@ def test_a_parallel_dialogue_masks_who_is_not_to_act() -> None:
         env.step({})
 
 
-def test_turn_by_turn_only_those_who_are_to_act_are_asked() -> None:
+def test_in_the_aec_api_only_sides_that_may_act_are_asked() -> None:
     env = SotopiaAECEnv(judge=Split(), max_turns=3)
     env.reset(seed=1)
     asked = []
@@ -102,7 +102,7 @@ def test_turn_by_turn_only_those_who_are_to_act_are_asked() -> None:
         env.step(None if ended or cut else "say: hello")
     assert asked == ["agent_0", "agent_1", "agent_0", "agent_0", "agent_1"]
     assert env.agents == []
-    # Simultaneous sides answer before anything is shown.
+    # Simultaneous sides answer before they are shown anything.
     env = SotopiaAECEnv(judge=Split(), order="simultaneous")
     env.reset(seed=1)
     env.step("say: hush-hush")
@@ -112,7 +112,7 @@ def test_turn_by_turn_only_those_who_are_to_act_are_asked() -> None:
     assert 'Ann Lee said: "hush-hush";Bo Diaz said: "open"' in env.observe("agent_0")["text"]
 
 
-def test_answers_that_are_no_string_are_refused() -> None:
+def test_answers_must_be_strings() -> None:
     parallel, turns = SotopiaParallelEnv(judge=Split()), SotopiaAECEnv(judge=Split())
     parallel.reset(seed=1)
     turns.reset(seed=1)
@@ -125,7 +125,7 @@ def test_answers_that_are_no_string_are_refused() -> None:
     assert turns.observe("agent_0")["text"].endswith("You are at turn #0.")
 
 
-def test_both_views_play_the_same_dialogue() -> None:
+def test_both_apis_play_the_same_dialogue() -> None:
     options: dict[str, Any] = {"judge": Split(), "order": "random", "observation": "new"}
     parallel, turns = SotopiaParallelEnv(**options), SotopiaAECEnv(**options)
     texts, infos = parallel.reset(seed=4)
@@ -143,12 +143,12 @@ def test_both_views_play_the_same_dialogue() -> None:
     assert count == 20
 
 
-def test_a_failed_judgement_pays_nan_and_says_why() -> None:
+def test_a_failed_judgement_gives_nan_and_the_reason() -> None:
     env = SotopiaParallelEnv(judge=Broken())
     env.reset(seed=0)
     _, rewards, _, _, infos = env.step({"agent_0": "leave"})
     assert all(math.isnan(reward) for reward in rewards.values())
-    # Equal runs are equal, their sums too, and no other number is.
+    # Equal rewards compare equal, and so do their sums; no other number does.
     assert rewards == dict.fromkeys(env.possible_agents, NoReward())
     reward = rewards["agent_0"]
     assert 0.5 + reward == reward + 0.5 == reward and reward != float("nan") and reward != 0.0
@@ -158,14 +158,14 @@ def test_a_failed_judgement_pays_nan_and_says_why() -> None:
     assert infos["agent_0"]["judge_status"] == "invalid"
 
 
-def test_a_task_is_chosen_by_index_or_by_its_combination(two_casts: list[Combination]) -> None:
+def test_a_task_is_selected_by_index_or_by_its_combination(two_casts: list[Combination]) -> None:
     env = SotopiaParallelEnv(judge=Split())
     for which in (1, two_casts[1].id):
         _, infos = env.reset(seed=0, options={"task": which})
         assert infos["agent_1"]["task_id"] == two_casts[1].id
 
 
-def test_drawing_shows_both_goals(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rendering_shows_both_goals(capsys: pytest.CaptureFixture[str]) -> None:
     env = SotopiaAECEnv(render_mode="ansi", judge=Split())
     env.reset(seed=0)
     env.step("say: hi")
@@ -175,7 +175,7 @@ def test_drawing_shows_both_goals(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Scenario: " in capsys.readouterr().out
 
 
-def test_options_of_one_agent_are_refused() -> None:
+def test_single_agent_options_are_refused() -> None:
     for name in ("partner", "side", "unreadable"):
         with pytest.raises(ConfigError, match="both sides are agents"):
             SotopiaParallelEnv(**{name: "x"})

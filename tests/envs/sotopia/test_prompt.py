@@ -1,4 +1,4 @@
-"""SOTOPIA's prompts: what each form tells and reads, and an example that is a real episode."""
+"""SOTOPIA's prompts: the content and replies of each form, and a real episode as example."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def told(form: str, asked: Ask, **options: object) -> str:
     return "\n".join(message.content for message in get_form(form, **options).messages(asked))
 
 
-def test_the_own_prompt_tells_all_parts_in_upstreams_order_and_asks_for_its_json() -> None:
+def test_upstreams_prompt_has_all_parts_in_order_and_asks_for_json() -> None:
     text = told("sotopia", ask())
     parts = [
         "You play Ann Lee",
@@ -89,13 +89,15 @@ def test_the_own_prompt_tells_all_parts_in_upstreams_order_and_asks_for_its_json
         ("tags", "<action>leave</action>", "leave", False),
     ],
 )
-def test_replies_are_read_as_asked_for(answer: str, reply: str, action: str | None, valid: bool):
+def test_replies_are_parsed_in_the_requested_format(
+    answer: str, reply: str, action: str | None, valid: bool
+):
     parsed = get_form("sotopia", answer=answer).parse(reply)
     assert parsed.action == (reply if action is None else action)
     assert parsed.valid_format == valid
 
 
-def test_demonstrations_are_read_back() -> None:
+def test_demonstrations_parse_back_to_their_actions() -> None:
     for answer in ("json", "line", "tags"):
         form = get_form("sotopia", answer=answer)
         for action in ("say: Hi There", "nonverbal: nods", "do: waves", "leave", "nothing"):
@@ -103,14 +105,14 @@ def test_demonstrations_are_read_back() -> None:
             assert (parsed.action, parsed.valid_format) == (action, True)
 
 
-def test_the_own_prompt_needs_whole_observations() -> None:
+def test_upstreams_prompt_needs_whole_observations() -> None:
     with pytest.raises(ConfigError, match="observation='full'"):
         told("sotopia", ask('Turn #1: Ann Lee said: "Hi"\nYou are at turn #2.'))
     with pytest.raises(ConfigError, match="answer='xml'"):
         get_form("sotopia", answer="xml")
 
 
-def test_growing_conversations_tell_only_what_is_new() -> None:
+def test_growing_conversations_contain_only_new_turns() -> None:
     for form in ("react", "dialogue"):
         assert "Scenario: A lamp" in told(form, ask(FIRST, turn=0))
         text = told(form, ask())
@@ -118,7 +120,7 @@ def test_growing_conversations_tell_only_what_is_new() -> None:
         assert text.endswith('Turn #2: Bo Diaz said: "How much?"\nYou are at turn #3.')
 
 
-def test_tags_tell_the_dialogue_once_and_may_keep_capitals() -> None:
+def test_the_tags_form_quotes_the_dialogue_once_and_may_keep_capitals() -> None:
     text = told("tags", ask())
     assert text.count("Turn #0: Bo Diaz") == 1 and "Observation 1" not in text
     assert "'say: <words>'" in text and "'do: <deed>'" in text and "'leave'" in text
@@ -127,7 +129,7 @@ def test_tags_tell_the_dialogue_once_and_may_keep_capitals() -> None:
     assert get_form("tags", lower=False).parse(reply).action == "say: Hi Bo"
 
 
-def test_the_worked_example_is_what_the_environment_shows() -> None:
+def test_the_worked_example_is_a_real_episode() -> None:
     nora = Character(
         "n", "Nora", "Field", 34, "Nurse", "Woman", "She/her",
         "Nora grows tomatoes on her balcony.", "Nora is direct and warm.",

@@ -1,4 +1,4 @@
-"""SOTOPIA in few words: what the compact text tells, and which lines there are to choose among."""
+"""SOTOPIA in few words: the compact text, and the lines to choose from."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ HEAD = (
 
 
 def heard(*said: str, head: str = HEAD) -> Ask:
-    """Return what Bo Diaz reads after these turns, which Ann Lee opened."""
+    """Return what Bo Diaz reads after these turns; Ann Lee spoke first."""
     names = ("Ann Lee", "Bo Diaz")
     lines = [f'Turn #{k}: {names[k % 2]} said: "{text}"' for k, text in enumerate(said)]
     so_far = "\n".join(("Conversation so far:", *lines, f"You are at turn #{len(said)}."))
     return Ask(head + so_far, env_id=ENV_ID)
 
 
-def test_amounts_are_told_in_steps_from_ones_own_best() -> None:
-    # He may hope for 36 - 22 = 14 dollars: 40 is worse than nothing, 35 is 14 steps from his best.
+def test_amounts_are_given_in_steps_from_the_sides_own_best() -> None:
+    # He may hope for 36 - 22 = 14 dollars: 40 is worse than no deal, 35 is 14 steps from his best.
     text = compact(heard("<offer price=40>", "<offer price=22>", "<offer price=35>"))
     assert text == (
         "buy, limit 90, turn 3, offers 1, mine 0, theirs 14, first 19, best 14, moved 5, same 0"
     )
 
 
-def test_the_text_tells_how_often_an_offer_was_repeated() -> None:
+def test_the_text_counts_repetitions_of_an_offer() -> None:
     offers = ("<offer price=40>", "Hm.", "<offer price=38>", "Hm.", "<offer price=38>")
     assert compact(heard(*offers)).endswith("moved 0, same 1")
 
@@ -48,13 +48,13 @@ def test_a_rejected_offer_does_not_stand() -> None:
     assert not any("<accept>" in line for line in listed_actions(ask))
 
 
-def test_after_an_agreement_one_may_only_leave() -> None:
+def test_after_an_agreement_the_only_choice_is_to_leave() -> None:
     ask = heard("<offer price=30>", "<accept>", "Fine.")
     assert compact(ask) == "buy, limit 90, agreed"
     assert listed_actions(ask) == ("leave",)
 
 
-def test_what_was_told_earlier_is_read_in_the_history() -> None:
+def test_earlier_turns_are_read_from_the_history() -> None:
     whole = heard("<offer price=40>", "<offer price=22>", "<offer price=35>")
     first = heard("<offer price=40>").observation
     news = (
@@ -89,8 +89,8 @@ def test_every_action_of_the_expert_is_among_the_choices(observation: str) -> No
     assert listed == turns > 200
 
 
-def test_nothing_of_the_other_side_is_told_but_what_it_said() -> None:
-    # Two sellers with other limits say the same: the buyer's text and choices are the same.
+def test_the_text_uses_nothing_of_the_other_side_but_its_words() -> None:
+    # Two sellers with different limits say the same: the buyer's text and choices are the same.
     other = heard("<offer price=40>", head=HEAD.replace("Unknown", "Sell it above $31."))
     assert compact(other) == compact(heard("<offer price=40>"))
     assert listed_actions(other) == listed_actions(heard("<offer price=40>"))

@@ -1,4 +1,4 @@
-"""Beside upstream's own package, where it is installed: contexts, turns and ends."""
+"""Comparison with upstream's own package, if it is installed: contexts, turns and endings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from creditrl.envs.sotopia.meeting import Meeting
 from creditrl.envs.sotopia.profiles import Character, Combination, Scenario
 from creditrl.envs.sotopia.rendering import context, turn_line, visible
 
-# Upstream looks for a database while it is imported.
+# Upstream looks for a database when it is imported.
 os.environ.setdefault("SOTOPIA_STORAGE_BACKEND", "local")
 
 pytestmark = pytest.mark.reference("sotopia")
@@ -76,12 +76,12 @@ def test_contexts_are_upstreams_with_its_rule_of_visibility(recorded) -> None:  
 
 
 @pytest.mark.parametrize("order", ["round-robin", "simultaneous"])
-def test_dialogues_go_and_end_as_upstreams(combination: Combination, order: str) -> None:
+def test_dialogues_proceed_and_end_like_upstreams(combination: Combination, order: str) -> None:
     from sotopia.messages import AgentAction
 
     rng = random.Random(0)
     names = combination.names
-    # Half of all dialogues are lively, so that every ending comes up.
+    # In a third of the dialogues nobody leaves and few are silent, so that every ending occurs.
     weights = ((6, 8, 2, 2, 1), (1, 30, 5, 5, 0), (3, 6, 1, 1, 0))
     ends: dict[str, int] = {}
     for number in range(90):
@@ -111,7 +111,7 @@ def test_dialogues_go_and_end_as_upstreams(combination: Combination, order: str)
     assert {"turn_limit", "left", "stale"} <= set(ends)
 
 
-def test_marked_texts_are_shown_as_upstream_shows_them() -> None:
+def test_tagged_texts_are_shown_as_upstream_shows_them() -> None:
     from sotopia.envs.parallel import render_text_for_agent, render_text_for_environment
 
     for marked in (
@@ -146,7 +146,7 @@ def test_every_scenario_is_shown_as_upstream_shows_it(test_data: Any) -> None:
     assert differing == []
 
 
-def test_sotopia_is_measured_in_the_same_run(tmp_path: Path) -> None:
+def test_the_benchmark_measures_upstream_in_the_same_run(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     assert run(["bench", "envs", "--tiny", "--rounds", "1", "--json", str(path)]) == 0
     sotopia = json.loads(path.read_text("utf-8"))["measured"]["SOTOPIA"]

@@ -1,4 +1,4 @@
-"""Text shown to each side: checked by hand, and against the published episodes."""
+"""The text shown to each side: by hand, and against the published episodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HELLO = Action("speak", "Hello")
 NODS = Action("non-verbal communication", "nods")
 
 
-def test_a_context_hides_what_is_the_others_and_from_a_judge_nothing(
+def test_a_context_hides_the_others_private_parts_except_from_a_judge(
     combination: Combination,
 ) -> None:
     assert context(combination, 0).split("\n") == [
@@ -40,7 +40,7 @@ def test_a_context_hides_what_is_the_others_and_from_a_judge_nothing(
     assert "Unknown" not in judges
 
 
-def test_closer_people_know_more_and_nobody_a_secret(make_combination):
+def test_closer_people_know_more_but_nobody_knows_a_secret(make_combination):
     name, public = " Bo Diaz", " is a 40-year-old male pilot. He/him pronouns. Bo flies gliders."
     near = f"{name}{public} Personality and values description: Bo is bold."
     shown = ("", name, f"{name}{public}", near, near, near)  # from strangers to a family
@@ -65,7 +65,7 @@ def test_a_character_without_details_has_no_gaps() -> None:
         ('a <p viewer="environment">b <strategy_hint>c</strategy_hint></p>', "a ", "a ", "a b c"),
         ("<root><p viewer='agent_1'>b</p></root>", "", "b", "b"),
         ("a <secret_note>b</secret_note> c", "a  c", "a  c", "a b c"),
-        # Never closed, closed twice, closed in the wrong order: upstream's data has such.
+        # Unclosed, closed twice, closed in the wrong order: all occur in upstream's data.
         ("a <extra_info>b", "a b", "a b", "a b"),
         ("a</extra_info> b", "a b", "a b", "a b"),
         ("<p viewer='agent_0'>a<extra_info>b</p>c</extra_info>", "abc", "c", "abc"),
@@ -73,11 +73,13 @@ def test_a_character_without_details_has_no_gaps() -> None:
         ("Crate & Barrel &amp; Co", "Crate & Barrel &amp; Co", *["Crate & Barrel &amp; Co"] * 2),
     ],
 )
-def test_marks_decide_who_sees_what(marked: str, to_0: str, to_1: str, to_judge: str) -> None:
+def test_visibility_tags_decide_who_sees_what(
+    marked: str, to_0: str, to_1: str, to_judge: str
+) -> None:
     assert (visible(marked, 0), visible(marked, 1), visible(marked, None)) == (to_0, to_1, to_judge)
 
 
-def test_lines_of_turns() -> None:
+def test_turns_are_shown_as_lines() -> None:
     names = ("Ann Lee", "Bo Diaz")
     assert turn_line(0, (HELLO, NOTHING), names) == 'Turn #0: Ann Lee said: "Hello"'
     assert turn_line(1, (NOTHING, NODS), names) == (
@@ -90,7 +92,7 @@ def test_lines_of_turns() -> None:
     assert turn_line(3, (NOTHING, NOTHING), names) == "Turn #3:"
 
 
-def test_an_observation_tells_what_is_new(combination: Combination) -> None:
+def test_an_observation_shows_new_turns(combination: Combination) -> None:
     turns = ((HELLO, NOTHING), (NOTHING, HELLO), (NODS, NOTHING), (NOTHING, HELLO))
     head = introduction(combination, 0, "relationship")
     whole = observation(combination, 0, turns, seen=2, head=head)
@@ -129,4 +131,4 @@ def test_contexts_and_turns_are_those_of_the_published_episodes(recorded) -> Non
                 assert ours == text.strip()
                 lines += 1
     assert lines == 2 * sum(len(episode.turns) for episode in played) >= 292
-    assert strangers == 6  # whose other's background is empty
+    assert strangers == 6  # the other side's background is empty

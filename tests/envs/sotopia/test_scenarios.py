@@ -1,4 +1,4 @@
-"""Builtin scenarios: how many, how they differ, and that each leaves work to do."""
+"""Builtin scenarios: their number and variety, and that none is won by the first offer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_there_are_68_situations_of_four_kinds_and_forty_people() -> None:
     assert len(people()) == len({p.name for p in people()}) == len({p.id for p in people()}) == 40
 
 
-def test_every_situation_is_played_in_one_kind_of_split_and_splits_share_no_instance() -> None:
+def test_unseen_situations_are_not_trained_on_and_splits_share_no_instance() -> None:
     names, terms = (
         {split: {(c.scenario.codename, part(c.scenario)) for c in some(split)} for split in SPLITS}
         for part in (lambda scenario: scenario.source, lambda scenario: scenario.terms)
@@ -64,7 +64,7 @@ def test_every_scenario_can_be_won_by_both_and_not_by_the_first_offer(split: str
             assert terms.surplus(first)[1 - side] < 0.5 * most[1 - side], combination.id
 
 
-def test_kinds_keep_what_they_promise() -> None:
+def test_terms_of_each_kind_are_within_their_bounds() -> None:
     for combination in some("train", 80):
         terms = combination.scenario.terms
         if isinstance(terms, PriceTerms):
@@ -78,7 +78,7 @@ def test_kinds_keep_what_they_promise() -> None:
             assert len(one) == len(two) == 8 and len(one & two) == 1
 
 
-def test_scenarios_are_found_by_place_and_chosen_by_kind() -> None:
+def test_scenarios_are_found_by_index_and_selected_by_kind() -> None:
     every = builtin_combinations("train")
     assert (
         len(every) == NUM_COMBINATIONS["train"] == 4 * len(builtin_combinations("train", ["items"]))

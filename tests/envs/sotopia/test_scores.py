@@ -33,7 +33,7 @@ def agreed(terms: Terms, offer: str, **expected: object) -> None:
         (25, (0.5, 0.5), (0.5, 0.5), (True, True)),
         (28, (0.8, 0.2), (0.8, 0.2), (True, False)),
         (20, (0.0, 1.0), (0.0, 1.0), (False, True)),
-        # Above what the buyer can pay: it loses, and the seller has more than all.
+        # Above what the buyer can pay: it loses, and the seller gets more than the whole zone.
         (35, (1.5, -0.5), (1.0, 0.0), (True, False)),
     ],
 )
@@ -42,8 +42,8 @@ def test_a_price_divides_the_zone_of_agreement(price, share, goal, success):
     agreed(LAMP, f"price={price}", share=share, goal=goal, success=success, pareto_gap=0.0)
 
 
-def test_no_agreement_is_worth_nothing() -> None:
-    # Any price in the zone gives the two shares 1 in all.
+def test_no_agreement_scores_zero() -> None:
+    # At any price in the zone the two shares sum to 1.
     none = {"goal": (0.0, 0.0), "success": (False, False), "pareto_gap": 0.5}
     comes_to(LAMP, "<offer price=25>", "<reject>", **none)
 
@@ -62,8 +62,8 @@ def test_points_of_items_count_from_the_fallback() -> None:
     agreed(THINGS, "hats=1", pareto_gap=5 / 12, **came)
 
 
-def test_a_time_at_which_one_is_not_free_is_worse_than_none() -> None:
-    # In common are mon-9 (3 and 1 points) and mon-11 (1 and 4).
+def test_a_time_at_which_a_side_is_not_free_is_worse_than_none() -> None:
+    # Both are free at mon-9 (3 and 1 points) and mon-11 (1 and 4).
     assert attainable(UNEVEN) == (3.0, 4.0)
     agreed(UNEVEN, "slot=mon-11", goal=(1 / 3, 1.0))
     agreed(UNEVEN, "slot=tue-9", surplus=(-1.0, 2.0), goal=(0.0, 0.5), success=(False, True))
@@ -76,7 +76,7 @@ def test_wrong_names_cost_a_fifth_each() -> None:
     for wrong, goal in enumerate((1.0, 0.8, 0.6, 0.4)):
         words = [word for offer in said[3 - wrong :] for word in (offer, "<reject>")]
         comes_to(terms, *words[:-1], "<accept>", goal=(goal, 1.0), success=(goal >= 0.5, True))
-    # A name that only one of them knows is no common friend, agreed or not.
+    # A name that only one of them knows is not a common friend, agreed or not.
     agreed(terms, "friend=Emil", goal=(0.0, 0.0))
 
 
@@ -93,7 +93,7 @@ def _judged(combination: Combination, *said: str):  # type: ignore[no-untyped-de
     return verdict
 
 
-def test_the_judge_names_its_scores_and_judges_nothing_without_terms() -> None:
+def test_the_judge_names_its_scores_and_scores_nothing_without_terms() -> None:
     verdict = _judged(bargain(LAMP), "<offer price=28>", "<accept>")
     assert verdict.goal == pytest.approx((0.8, 0.2)) and verdict.status == "ok"
     one = {"surplus": 8.0, "share": 0.8, "agreement": 1.0, "pareto_gap": 0.0}

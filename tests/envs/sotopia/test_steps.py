@@ -1,4 +1,4 @@
-"""Lines made by slots: the grid of steps, what a deal is worth in steps, guesses and questions."""
+"""Lines with slots: the grid of offers, deals in steps, guesses and questions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KNOWN = FriendTerms(
 
 
 def heard(terms: Terms, *said: str) -> object:
-    """Return what a dialogue has come to that side 1 opened."""
+    """Return the state of a dialogue that side 1 opened."""
     return follow(terms, talk(*said, side=1))
 
 
@@ -48,22 +48,22 @@ def test_offers_go_in_steps_from_the_best_price_towards_the_limit() -> None:
     assert said[9] == "say: I propose this, 9 steps from my best. <offer price=32>"
 
 
-def test_a_deal_lies_at_the_first_step_that_asks_for_no_more() -> None:
+def test_a_deals_step_is_the_first_that_asks_for_no_more() -> None:
     steps = {45.0: 0, 40.0: 0, 39.0: 2, 32.0: 9, 26.0: 15, 1.0: FARTHEST}
     assert {price: step_of(DEAR, 0, price) for price in steps} == steps
-    # A time at which one is not free is farther than every offer.
+    # A time at which the side is not free is farther than any offer.
     times = SlotTerms(("mon-9", "mon-11"), ((9.0, 0.0), (0.0, 9.0)))
     assert step_of(times, 0, "mon-9") == 0 and step_of(times, 0, "mon-11") > STEPS
 
 
-def test_only_an_offer_that_stands_can_be_accepted_and_after_that_there_is_nothing_to_say() -> None:
+def test_only_a_standing_offer_can_be_accepted_and_after_a_deal_one_can_only_leave() -> None:
     assert not {ACCEPT, REJECT} & set(lines(DEAR, 0, NO_TALK))
     said = lines(DEAR, 0, heard(DEAR, "<offer price=20>"))
     assert said[:2] == (ACCEPT, REJECT) and said[-1] == "leave"
     assert lines(DEAR, 0, heard(DEAR, "<offer price=30>", "<accept>")) == ("leave",)
 
 
-def test_questions_say_of_how_many_they_are_true_and_are_answered_in_the_same_breath() -> None:
+def test_lines_ask_with_the_number_of_matches_and_answer_pending_questions() -> None:
     said = lines(KNOWN, 0, NO_TALK)
     assert "say: It is true of 2 of mine: <ask hobby=chess>" in said
     assert "say: Do you know somebody just like that? <ask hobby=drums work=bank>" in said
@@ -71,7 +71,7 @@ def test_questions_say_of_how_many_they_are_true_and_are_answered_in_the_same_br
     assert all(line.startswith("say: <answer work=bank count=2> ") for line in said[:-1])
 
 
-def test_guesses_leave_out_who_was_ruled_out_and_are_sure_of_who_was_found() -> None:
+def test_guesses_exclude_ruled_out_friends_and_name_a_certain_one() -> None:
     talk = heard(KNOWN, "Hm.", "<ask hobby=drums>", "<answer hobby=drums count=0>")
     said = lines(KNOWN, 0, talk)
     assert "say: Is it Ada? <offer friend=Ada>" in said
@@ -81,7 +81,7 @@ def test_guesses_leave_out_who_was_ruled_out_and_are_sure_of_who_was_found() -> 
     assert "say: It must be Ada! <offer friend=Ada>" in said
 
 
-def test_who_knows_no_more_friends_says_so() -> None:
+def test_a_side_without_remaining_friends_says_so() -> None:
     named = [f"<offer friend={name}>" for name in ("Ada", "Bela", "Cara")]
     said = lines(KNOWN, 0, heard(KNOWN, "Hm.", " ".join(named), "No. <reject>"))
     assert said == (NO_IDEA, "leave")

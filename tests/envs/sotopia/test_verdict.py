@@ -1,4 +1,4 @@
-"""From what judges write to scores: the right ones, or none."""
+"""From judges' answers to scores: the right ones, or none."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def assert_right(value):
 
 
 # -- forms ----------------------------------------------------------------------------------------
-def test_people_who_share_a_name_are_told_apart_by_the_rest() -> None:
+def test_people_with_a_common_name_are_distinguished_by_the_rest() -> None:
     def scores(names: tuple[str, str], *keys: str) -> object:
         entries = {key: entry(one) for key, one in zip(keys, (ONE, TWO), strict=True)}
         return read_answer(json.dumps(entries), names).scores
@@ -79,15 +79,15 @@ def test_people_who_share_a_name_are_told_apart_by_the_rest() -> None:
         ('{"goal": ["x", NaN]}', "no entry"),
     ],
 )
-def test_what_is_wrong_is_named(value, why):
+def test_faults_are_named(value, why):
     assert why in "; ".join(read(value).problems)
 
 
-def test_only_some_dimensions():
+def test_dimensions_can_be_selected():
     goal = choose_dimensions(["goal"])
     text = json.dumps({"agent_2": {"goal": ["b", 4]}, "agent_1": {"goal": ["a", 7]}})
     assert read_answer(text, NAMES, goal).scores == ({"goal": 7}, {"goal": 4})
-    # A scale is believed where it is the dimension's own.
+    # A scale is accepted if it is the dimension's own.
     text = text.replace("7", '"7/10"')
     assert read_answer(text, NAMES, goal).scores == ({"goal": 7}, {"goal": 4})
     with pytest.raises(ConfigError, match="'gaol'.*'goal'"):
@@ -97,7 +97,7 @@ def test_only_some_dimensions():
 
 
 # -- JSON as models write it ----------------------------------------------------------------------
-def test_thoughts_without_an_end_are_no_answer():
+def test_an_unclosed_thought_is_not_an_answer():
     assert read(f"<think>Perhaps {json.dumps(answer())}, or").problems == (
         "it holds no JSON object",
     )
@@ -108,7 +108,7 @@ def test_thoughts_without_an_end_are_no_answer():
 
 
 @pytest.mark.parametrize("begun_again", ["", "\n```\n\n```json\n"])
-def test_an_answer_that_was_cut_and_begun_again_keeps_no_score_of_the_draft(begun_again):
+def test_an_answer_that_restarts_keeps_no_score_of_the_cut_draft(begun_again):
     same, other = json.dumps(answer()), json.dumps(answer(one=entry(TWO)))
     for draft, most in ((same, 55), (other, 0)):
         read_whole = 0
@@ -191,8 +191,8 @@ def test_published_judgements_are_read_to_their_recorded_scores(test_data):
         assert list(reading.reasoning) == reasons
 
 
-def test_published_malformed_answers_are_read(test_data):
-    # Kept in the log because upstream's parser failed on them: some points have two reasons.
+def test_published_malformed_answers_are_parsed(test_data):
+    # In the log because upstream's parser failed on them: some points have two reasons.
     prompts = [row["raw_rewards_prompt"] for row in rows(test_data, "b")]
     raw = [
         p.split("Original string: ")[1].split("\n\n    Format instructions")[0]
@@ -200,7 +200,7 @@ def test_published_malformed_answers_are_read(test_data):
         if "Original string: " in p and "_evaluation" in p
     ]
     for text in raw:
-        # Whom it is about is not in the record: another dialogue was judged at the same time.
+        # The record does not say which dialogue it is about: another was judged at the same time.
         assert read_answer(text, ("Nobody Known", "Somebody Else")).problems == ()
     (text,) = (text for text in raw if "Samuel and Noah are friends who are camping" in text)
     reading = read_answer(text, ("Samuel Anderson", "Noah Davis"))
