@@ -1,4 +1,4 @@
-"""TextWorld without parsing the same few texts at every step."""
+"""Make TextWorld parse each text only once, instead of at every step."""
 
 import copy
 import functools
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def parsed_once() -> Iterator[None]:
-    """Parse each text of a grammar and each query once; later askers get a copy of the result.
+    """Parse each text of a grammar and each query once; later calls get a copy of the result.
 
     Half of TextWorld's time here is its parsers, on the same texts over and over.
     """

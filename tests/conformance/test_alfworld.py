@@ -57,7 +57,7 @@ def compare(sides: Sides, tasks: Sequence[Task]) -> list[Finding]:
         finding = sides.play(task)
         assert finding.mismatch is None, (task.id, finding.mismatch)
         assert finding.won >= 1
-        assert finding.steps - finding.grounded >= 5  # some nonsense makes sense by chance
+        assert finding.steps - finding.grounded >= 5  # some nonsense texts happen to be valid
         assert finding.grounded >= 40
         findings.append(finding)
     return findings
@@ -74,7 +74,7 @@ def test_real_games_of_every_split_and_type_play_as_in_textworld(
 
 
 @pytest.mark.slow
-def test_games_in_the_older_wording_game_files_and_peoples_sentences_do_so_too(
+def test_old_flavour_games_game_files_and_human_annotations_play_as_in_textworld(
     sides: Sides, test_data: Path, tmp_path: Path
 ) -> None:
     older = row_games(test_data / "alfworld" / ROWS, 50, 21, "0.3").tasks[44:]
@@ -89,16 +89,16 @@ def test_games_in_the_older_wording_game_files_and_peoples_sentences_do_so_too(
     compare(sides, [*older, *files, told])
 
 
-def test_builtin_games_do_so_too(sides: Sides) -> None:
-    """What TextWorld loads of them is what is exported, in either wording."""
+def test_builtin_games_play_as_in_textworld(sides: Sides) -> None:
+    """TextWorld loads the exported files, in either flavour."""
     doors = HouseholdConfig(size="small", closed=0.6)
     games, older = (GeneratedGames("train", doors, flavour=flavour) for flavour in FLAVOURS)
     compare(sides, [*(games.task(i) for i in range(6)), older.task(2), older.task(5)])
 
 
 @pytest.mark.parametrize("builtin", [False, True])
-def test_everything_said_of_a_thing_agrees_with_textworld(test_data: Path, builtin: bool) -> None:
-    """Whatever was done to a thing, in every order that shows: sliced or not, clean, hot, cold."""
+def test_descriptions_of_objects_agree_with_textworld(test_data: Path, builtin: bool) -> None:
+    """After treatments of an object in every order that shows: sliced or not, clean, hot, cold."""
     real = row_games(test_data / "alfworld" / ROWS, 400, 3, "0.4").tasks
     task, thing = next(_whole_kitchens(GeneratedGames("train") if builtin else real))
     said: set[str] = set()
@@ -122,7 +122,7 @@ def test_everything_said_of_a_thing_agrees_with_textworld(test_data: Path, built
             yield None
             if sliced:
                 yield f"go to {its}"
-                yield f"open {its}"  # where it cannot be opened, both say so
+                yield f"open {its}"  # if it cannot be opened, both engines say so
                 yield f"take {knife} from {its}"
             yield f"go to {table}"
             yield f"open {table}"
@@ -152,7 +152,7 @@ def test_everything_said_of_a_thing_agrees_with_textworld(test_data: Path, built
 
 
 def _whole_kitchens(tasks: Iterable[Task]) -> Iterator[tuple[Task, str]]:
-    """Yield games where a thing can be cut, washed, heated and cooled, and what it is."""
+    """Yield games in which an object can be cut, washed, heated and cooled, and that object."""
     for task in tasks:
         game = task.data.load()
         all_of_it = game.sliceable & game.cleanable & game.heatable & game.coolable
@@ -165,7 +165,7 @@ def _whole_kitchens(tasks: Iterable[Task]) -> Iterator[tuple[Task, str]]:
 
 
 def test_the_reference_engine_shows_what_textworld_shows() -> None:
-    """Upstream driven by hand, beside the engine that the other tests compare with."""
+    """Upstream driven directly, beside the engine that the other tests compare with."""
     import textworld
     from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
     from textworld.envs.pddl import PddlEnv
@@ -175,7 +175,7 @@ def test_the_reference_engine_shows_what_textworld_shows() -> None:
         theirs = AlfredDemangler(PddlEnv(textworld.EnvInfos(admissible_commands=True)))
         theirs.load(dict(task.data.textworld_data()))
         rng = random.Random(task.index)
-        # The second episode of a game is where our engine does without TextWorld's own reset.
+        # From a game's second episode on, our engine avoids TextWorld's own reset.
         for _ in range(2):
             text, info = env.reset(options={"task": task})
             state = theirs.reset()
@@ -200,8 +200,8 @@ def test_the_contract_holds_over_textworld() -> None:
     check(ENV_ID, rules=rules, engine="reference", size="small").raise_for_failures()
 
 
-def test_going_back_brings_back_what_was_taken_out() -> None:
-    """``look`` shows things that were once taken out; the planner's own states do not know that."""
+def test_restoring_a_snapshot_restores_the_memory_of_objects_taken_out() -> None:
+    """``look`` lists objects that were once taken out; the planner's own states do not."""
     task, first, second = next(_swaps(GeneratedGames("train")))
     env = gym.make(ENV_ID, engine="reference")
     env.reset(options={"task": task})
@@ -220,7 +220,7 @@ def test_going_back_brings_back_what_was_taken_out() -> None:
 
 
 def _swaps(tasks: GeneratedGames) -> Iterator[tuple[Task, list[str], list[str]]]:
-    """Yield a way to take a thing, and one to put it down beside where it was, at one place."""
+    """Yield commands that take an object, and that put it into another receptacle nearby."""
     for task in tasks:
         game = task.data.load()
         state = game.start
@@ -255,7 +255,7 @@ def test_the_readmes_twins_win_the_same_games(test_data, tmp_path, monkeypatch):
     )
     tasks = ours["venv"].tasks
     assert {t.data.path: ours["won"][t.id] for t in map(tasks.find, games)} == theirs["won"]
-    # What the agent saw and could do was the same, to the letter.
+    # Observations and admissible commands were the same, to the letter.
     assert our_calls == their_calls
     theirs["env"].close()
 
@@ -272,6 +272,6 @@ def test_a_game_that_textworld_cannot_load_is_named() -> None:
     env = gym.make(ENV_ID, engine="reference")
     with pytest.raises(DataError, match="textworld cannot load the game builtin"):
         env.reset(options={"task": Task("cut", "", "train", 0, data=source)})
-    # It is none the worse for it.
+    # The environment still works afterwards.
     assert env.reset(options={"task": task})[1]["task_id"] == task.id
     env.close()

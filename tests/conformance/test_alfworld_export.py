@@ -1,4 +1,4 @@
-"""Against TextWorld: it loads the files that we write, which do what ALFWorld's own do."""
+"""Against TextWorld: it loads our exported files, and they behave like ALFWorld's own."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_walkthroughs_win_in_textworld(exported: list[Path]):
 
 
 @pytest.mark.parametrize("index", [2, 5])
-def test_our_domain_and_grammar_do_what_alfworlds_own_do(exported: list[Path], index: int):
+def test_our_domain_and_grammar_behave_like_alfworlds_own(exported: list[Path], index: int):
     import alfworld.info
 
     path = exported[index]

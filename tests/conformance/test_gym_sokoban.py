@@ -27,14 +27,14 @@ from creditrl.types import Task
 pytestmark = pytest.mark.reference("gym_sokoban")
 
 MAX_TURNS = 120
-# Pushes twice as often as moves, so that boxes travel.
+# Pushes are twice as frequent as moves, so that boxes travel.
 WEIGHTS = np.array([1, 4, 4, 4, 4, 2, 2, 2, 2]) / 25
 
 
 def upstream(dim: tuple[int, int], num_boxes: int) -> Any:
     """Return the wheel's environment without a room."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # gym and pkg_resources announce their own end
+        warnings.simplefilter("ignore")  # gym and pkg_resources print deprecation warnings
         from gym_sokoban.envs.sokoban_env import SokobanEnv
 
     return SokobanEnv(dim_room=dim, num_boxes=num_boxes, max_steps=MAX_TURNS, reset=False)
@@ -60,7 +60,7 @@ def upstream_rooms(
 
 
 def put(env: Any, fixed: np.ndarray, state: np.ndarray) -> None:
-    """Begin an episode of the wheel's environment in a room of ours."""
+    """Begin an episode of the wheel's environment in one of our rooms."""
     env.room_fixed, env.room_state = fixed.copy(), state.copy()
     env.player_position = np.argwhere(state == 5)[0]
     env.num_env_steps = 0
@@ -105,7 +105,7 @@ def begin_ours(levels: list[Level]) -> Copies:
 
 
 def compare(rooms: list[tuple[np.ndarray, np.ndarray]], plans: list[list[int]]) -> dict[str, int]:
-    """Play all rooms side by side, one plan each; return what happened how often."""
+    """Play all rooms side by side, one plan each; return how often each event happened."""
     envs = []
     for fixed, state in rooms:
         env = upstream(fixed.shape, int((fixed == 2).sum()))
@@ -152,7 +152,7 @@ def compare(rooms: list[tuple[np.ndarray, np.ndarray]], plans: list[list[int]]) 
 @pytest.mark.parametrize(
     ("dim", "num_boxes", "count"), [((6, 6), 1, 200), ((6, 6), 2, 100), ((7, 8), 2, 40)]
 )
-def test_random_actions_do_in_both_the_same(dim: tuple[int, int], num_boxes: int, count: int):
+def test_random_actions_have_the_same_effect_in_both(dim: tuple[int, int], num_boxes: int, count: int):
     rooms = upstream_rooms(dim, num_boxes, count, seed=17)
     rng = np.random.default_rng(17)
     plans = [rng.choice(9, size=MAX_TURNS, p=WEIGHTS).tolist() for _ in rooms]
@@ -163,7 +163,7 @@ def test_random_actions_do_in_both_the_same(dim: tuple[int, int], num_boxes: int
         assert seen["lost"] > 0
 
 
-def test_solutions_of_our_solver_solve_the_wheel_and_pay_the_same() -> None:
+def test_our_solvers_solutions_solve_the_wheels_rooms_with_the_same_rewards() -> None:
     rooms = upstream_rooms((6, 6), 1, 60, seed=5) + upstream_rooms((6, 6), 2, 60, seed=6)
     plans = []
     for room in rooms:
@@ -173,7 +173,7 @@ def test_solutions_of_our_solver_solve_the_wheel_and_pay_the_same() -> None:
     assert compare(rooms, plans)["solved"] == len(rooms)
 
 
-def test_boxoban_levels_play_the_same(test_data: Path) -> None:
+def test_boxoban_levels_play_the_same_in_both(test_data: Path) -> None:
     files = sorted((test_data / "sokoban" / "boxoban").glob("*/**/*.txt"))
     levels = [read_levels(path, boxoban=True)[0][i] for path in files for i in range(40)]
     assert levels
@@ -183,7 +183,7 @@ def test_boxoban_levels_play_the_same(test_data: Path) -> None:
     assert min(seen["pushes"], seen["gained"], seen["truncated"]) > 0
 
 
-def test_what_we_call_admissible_is_what_changes_the_wheels_room() -> None:
+def test_admissible_actions_are_those_that_change_the_wheels_room() -> None:
     rooms = upstream_rooms((6, 6), 2, 60, seed=9)
     copies = begin_ours([level_of(*room) for room in rooms])
     admissible_K = copies.frame(np.arange(len(rooms))).info["admissible_actions"]

@@ -57,7 +57,7 @@ def test_recorded_programs_lead_to_the_recorded_graphs(folder: OfficialFolder, e
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flavour", list(PROFILE_OF))
-def test_every_recorded_walk_leaves_the_marks_of_upstream(flavour: Flavour, folder: OfficialFolder):
+def test_every_recorded_walk_gives_upstreams_digests(flavour: Flavour, folder: OfficialFolder):
     walks = [json.loads(line) for line in lzma.open(GOLDEN, "rt", encoding="utf-8")]
     walks = [walk for walk in walks if walk["flavour"] == flavour]
     assert len(walks) == 14
@@ -76,7 +76,7 @@ def test_every_recorded_walk_leaves_the_marks_of_upstream(flavour: Flavour, fold
     assert outcomes["done"] > 250 and len(outcomes) > 6
 
 
-def test_real_programs_can_be_carried_out_once_they_are_prepared(folder: OfficialFolder) -> None:
+def test_real_programs_can_be_carried_out_after_preparation(folder: OfficialFolder) -> None:
     # Of all 2,675, 2,608 (97.5 %) can. Every 45th of them here.
     causes: Counter[str] = Counter()
     for name, program in folder.original_programs[::45]:
@@ -91,7 +91,7 @@ def test_real_programs_can_be_carried_out_once_they_are_prepared(folder: Officia
     assert causes[""] >= 57, causes
 
 
-def test_the_bench_says_what_it_needs(tmp_path: Path) -> None:
+def test_the_benchmark_names_the_data_it_needs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--upstream is missing: expected a checkout"):
         run(["conformance", "virtualhome"])
     with pytest.raises(ConfigError, match="--steps is 0"):

@@ -1,4 +1,4 @@
-"""WebShop's reward against the packages that upstream computes it with: spaCy and thefuzz."""
+"""WebShop's reward against the packages that upstream uses: spaCy and thefuzz."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from creditrl.errors import DataError
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pipeline with a tagger that knows ten words; installed models are none of a test's."""
+    """A pipeline with a tagger that knows ten words; tests do not rely on installed models."""
     import spacy
     from spacy.tokens import Doc, Token
 
@@ -38,7 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.reference("spacy")
-def test_nouns_and_proper_nouns_of_a_spacy_model(model):
+def test_a_spacy_models_nouns_and_proper_nouns_are_used(model):
     scorer = title_scorer("spacy", str(model))
     assert scorer.name == "spacy:en_ten_words"
     assert scorer.nouns("ACME runs 3 Soft Towels and Towels") == ("acme", "towels", "towels")
@@ -55,7 +55,7 @@ def test_a_title_is_tagged_once(model, monkeypatch):
 
 @pytest.mark.reference("spacy")
 def test_the_scorer_decides_the_title_score(model):
-    # "soft" is no noun for this model, and one for the rule.
+    # "soft" is not a noun for this model, but one for the rule.
     goal = replace(GOAL, title="Soft Wool Hat")
     product = replace(CARDIGAN, title="Soft Felt Hat")
     by_rule = reward(product, goal, 10.0, ())
@@ -64,7 +64,7 @@ def test_the_scorer_decides_the_title_score(model):
 
 
 @pytest.mark.reference("spacy")
-def test_a_model_that_is_not_there_or_cannot_tag_is_refused(tmp_path):
+def test_a_missing_model_or_one_without_a_tagger_is_refused(tmp_path):
     import spacy
 
     with pytest.raises(DataError, match="title_model='en_no_such': spaCy finds no such model"):
@@ -84,14 +84,14 @@ _WORDS = st.text(
 
 @pytest.mark.reference("thefuzz")
 @given(a=_WORDS, b=_WORDS)
-def test_likeness_is_thefuzz_token_set_ratio(a, b):
+def test_likeness_equals_thefuzz_token_set_ratio(a, b):
     from thefuzz import fuzz
 
     assert likeness(a, b) == fuzz.token_set_ratio(a, b)
 
 
 @pytest.mark.reference("thefuzz")
-def test_likeness_of_the_attributes_and_options_of_real_products(test_data):
+def test_likeness_agrees_on_attributes_and_options_of_real_products(test_data):
     from thefuzz import fuzz
 
     folder = test_data / "webshop"

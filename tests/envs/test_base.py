@@ -18,14 +18,14 @@ TYPES = {**BASE_INFO, "cell": int, "weather": str, "bounds": np.ndarray}
 
 
 @pytest.mark.parametrize("options", [{"images": True}, {"images": True, "text": False}])
-def test_it_keeps_the_contract_with_pictures(options: dict[str, Any]):
+def test_the_contract_holds_with_pictures(options: dict[str, Any]):
     # The default is checked in test_check.py, with any strings and in other processes.
     apart = ("takes_any_string", "same_episode_in_any_process", "workers_change_nothing")
     rules = [rule.name for rule in RULES if rule.name not in apart]
     check(TOY, rules=rules, **options).raise_for_failures()
 
 
-def test_info_holds_what_every_environment_tells_and_its_own():
+def test_info_has_the_common_fields_and_the_environments_own():
     env = ToyEnv()
     _, info = env.reset(seed=0)
     assert {key: type(value) for key, value in info.items()} == TYPES
@@ -48,7 +48,7 @@ def test_step_before_reset_and_after_the_end_says_call_reset():
         env.step("look")
 
 
-def test_a_task_is_picked_by_index_id_or_itself():
+def test_a_task_is_selected_by_index_id_or_itself():
     env = ToyEnv()
     for which in (3, np.int64(3), "train/3", env.tasks[3]):
         _, info = env.reset(seed=0, options={"task": which})
@@ -69,7 +69,7 @@ def test_a_task_is_picked_by_index_id_or_itself():
         ({"taks": 1}, ConfigError, "Did you mean 'task'"),
     ],
 )
-def test_wrong_reset_options_are_named(options: dict[str, Any], error: type, says: str):
+def test_invalid_reset_options_are_named(options: dict[str, Any], error: type, says: str):
     env = ToyEnv()
     env.reset(seed=0)
     env.step("look")
@@ -114,7 +114,7 @@ def test_state_keys_leave_turn_and_rng_out():
         env.state_key("wrold")
 
 
-def test_what_needs_an_episode_says_so():
+def test_methods_that_need_an_episode_say_call_reset():
     env = ToyEnv(render_mode="ansi")
     asked = (env.snapshot, env.state_key, env.expert_action, env.expert_plan, env.segment_key)
     for call in (*asked, env.render):
@@ -130,7 +130,7 @@ def test_render_draws_in_the_chosen_mode():
         assert ToyEnv().render() is None
 
 
-def test_the_public_functions_reach_through_wrappers():
+def test_the_public_functions_work_through_wrappers():
     env = gym.make("creditrl:" + TOY, max_episode_steps=5)  # the prefix imports the package
     env.reset(seed=0)
     assert creditrl.expert_action(env) == "right"

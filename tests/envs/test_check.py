@@ -1,4 +1,4 @@
-"""The contract check: a sound environment passes every rule, and every rule can fail."""
+"""The contract check: a correct environment passes every rule, and every rule can fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from creditrl.types import Task
 pytestmark = pytest.mark.usefixtures("toy_on_path")
 
 
-def test_a_sound_environment_passes_every_rule() -> None:
+def test_a_correct_environment_passes_every_rule() -> None:
     report = check(TOY)
     assert report.ok, str(report)
     assert [r.rule for r in report.results] == [rule.name for rule in RULES]
@@ -95,7 +95,7 @@ class LooksAtTheClock(ToyEngine):
 
 
 class Remembers(ToyEngine):
-    """Has a number for each copy, which begins at 0 and is in no snapshot."""
+    """Keeps a number for each copy, which starts at 0 and is in no snapshot."""
 
     def __init__(self, num_envs: int, config: ToyConfig) -> None:
         super().__init__(num_envs, config)
@@ -129,7 +129,7 @@ class OneKeyForAll(ToyEngine):
 
 
 class HidesMomentum(Remembers):
-    """A step in the direction of the last one pays more, and the key does not know of it."""
+    """A step in the last step's direction gets more reward, which the state key ignores."""
 
     def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
         move_K = np.array([{"right": 1, "left": -1}.get(a, 0) for a in actions])
@@ -169,7 +169,7 @@ class MovesWhileDrawing(ToyEngine):
 
 
 class NeighboursLeak(ToyEngine):
-    """Copies of one call see each other, as a slip of broadcasting does."""
+    """Copies in one call affect each other, as with a broadcasting mistake."""
 
     def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
         effect = super().act(index_K, actions)
@@ -205,7 +205,7 @@ class ResetsEverybody(ToyVectorEnv):
 
 
 class RepeatsTheEnd(ToyVectorEnv):
-    """Finished copies say ``terminated`` again and again."""
+    """Finished copies report ``terminated`` at every step."""
 
     def step(self, actions: Any) -> Any:
         waiting = ~self.active

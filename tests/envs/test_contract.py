@@ -1,4 +1,4 @@
-"""The contract, kept by every environment in every form of it that has rules of its own."""
+"""Every environment keeps the contract, in every form that has rules of its own."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def but(*left_out: str) -> tuple[str, ...]:
     return tuple(name for name in ALL if name not in left_out)
 
 
-# SOTOPIA's expert takes turns with its partner; other orders are not its game.
+# SOTOPIA's expert assumes alternating turns; it cannot play the other orders.
 OTHER_ORDER = but(*ONCE, "expert_finishes")
-# All rules: `creditrl check VirtualHome`, whose tasks take long to be made.
+# All rules: `creditrl check VirtualHome`, whose tasks take long to make.
 QUICK = (
     *("registration", "info_keys_and_types", "ends_and_limits", "snapshot_continues_alike"),
     *("state_keys", "expert_finishes", "single_equals_vector"),

@@ -13,7 +13,7 @@ def dice(seed: int = 0) -> Dice:
     return Dice(np.random.Generator(np.random.PCG64(seed)))
 
 
-def test_a_draw_scales_the_low_half_of_a_word_words_last_first():
+def test_a_draw_scales_the_low_half_of_a_word_taking_the_last_word_first():
     words = np.random.PCG64(5).random_raw(64).tolist()
     drawn = dice(5)
     assert [drawn.below(10) for _ in range(3)] == [
@@ -21,21 +21,21 @@ def test_a_draw_scales_the_low_half_of_a_word_words_last_first():
     ]
 
 
-def test_draws_stay_in_range_and_reach_all_of_it():
+def test_draws_cover_exactly_their_range():
     drawn = dice()
     assert {drawn.below(3) for _ in range(200)} == {0, 1, 2}
     assert {drawn.between(-1, 1) for _ in range(200)} == {-1, 0, 1}
     assert {drawn.pick("abc") for _ in range(200)} == set("abc")
 
 
-def test_chances_are_shares():
+def test_chance_is_true_with_the_given_probability():
     drawn = dice()
     assert not any(drawn.chance(0.0) for _ in range(500))
     assert all(drawn.chance(1.0) for _ in range(500))
     assert 200 < sum(drawn.chance(0.25) for _ in range(1000)) < 300
 
 
-def test_a_sample_has_no_item_twice_and_any_order():
+def test_a_sample_has_no_duplicates_and_every_order():
     drawn = dice()
     samples = Counter(tuple(drawn.sample([1, 2, 3], 2)) for _ in range(600))
     assert set(samples) == {(1, 2), (1, 3), (2, 1), (2, 3), (3, 1), (3, 2)}

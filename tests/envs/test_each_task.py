@@ -1,4 +1,4 @@
-"""Every task exactly once, whatever the number of copies, and copies that are left over wait."""
+"""Every task is played exactly once with any number of copies, and spare copies wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TASKS = len(ToyEnv().tasks)
 
 
 def play(venv: Any, tasks: Any = None, seed: int = 0) -> Counter[tuple[str, int]]:
-    """Play blocks to their ends by going right; return (task, turns) of each episode."""
+    """Play blocks to the end by going right; return (task, turns) of each episode."""
     ended: Counter[tuple[str, int]] = Counter()
     for playing, observations, info in creditrl.each_task(venv, tasks, seed=seed):
         assert venv.active[playing].all() and venv.active.sum() == len(playing)
@@ -40,7 +40,7 @@ def play(venv: Any, tasks: Any = None, seed: int = 0) -> Counter[tuple[str, int]
 
 
 def alone(tasks: Any, seed: int = 0) -> Counter[tuple[str, int]]:
-    """Return what one copy at a time comes to."""
+    """Return the same for one copy at a time."""
     ended: Counter[tuple[str, int]] = Counter()
     env = ToyEnv()
     for k, task in enumerate(tasks):
@@ -56,16 +56,16 @@ def alone(tasks: Any, seed: int = 0) -> Counter[tuple[str, int]]:
 @pytest.mark.parametrize(
     ("num_envs", "workers"), [(1, 0), (5, 0), (5, 1), (TASKS, 0), (TASKS + 3, 0), (TASKS + 3, 1)]
 )
-def test_each_task_is_played_once_as_it_is_alone(num_envs: int, workers: int) -> None:
+def test_each_task_is_played_once_with_the_result_of_a_single_copy(num_envs: int, workers: int) -> None:
     venv = ToyVectorEnv(num_envs, workers=workers)
     expected = alone(range(TASKS), seed=3)
     assert play(venv, seed=3) == expected and len({task for task, _ in expected}) == TASKS
-    # A second time, from a last block in which copies waited.
+    # Again, starting from a last block in which some copies waited.
     assert play(venv, seed=3) == expected
     venv.close()
 
 
-def test_some_tasks_are_played_as_often_as_they_are_named() -> None:
+def test_selected_tasks_are_played_as_often_as_they_are_listed() -> None:
     venv = ToyVectorEnv(4)
     ids = [venv.tasks[i].id for i in (3, 1)]
     assert play(venv, [*ids, venv.tasks[0], 2, 3]) == alone([3, 1, 0, 2, 3])
@@ -82,7 +82,7 @@ def test_a_copy_that_waits_has_no_task_and_does_nothing() -> None:
     observations, info = venv.reset(seed=[1, 2, None], options={"task": [0, 1, None]})
     assert venv.active.tolist() == [True, True, False]
     for _ in range(2):
-        # An agent that is asked for all copies finds something to answer.
+        # An agent that answers for all copies finds valid input here too.
         assert observations[2] and info["admissible_actions"][2] and info["task_id"][2] == ""
         observations, reward, terminated, truncated, info = venv.step(["look", "look", "right"])
         assert (reward[2], terminated[2], truncated[2], info["turn"][2]) == (0.0, False, False, 0)
@@ -93,7 +93,7 @@ def test_a_copy_that_waits_has_no_task_and_does_nothing() -> None:
     assert venv.active.tolist() == [True, True, False]
     venv.restore([2], [saved[0]])
     assert venv.active[2]
-    # A mask restarts some; the others wait on.
+    # A mask restarts some copies; the others keep waiting.
     venv.reset(options={"task": [0, None, None]})
     mask = np.array([False, True, False])
     _, info = venv.reset(options={"reset_mask": mask})
@@ -111,7 +111,7 @@ def test_each_task_needs_our_vector_environment_without_autoreset() -> None:
         next(creditrl.each_task(theirs))
 
 
-def test_wrappers_cover_a_split_too() -> None:
+def test_each_task_works_through_wrappers() -> None:
     venv = VectorRecordTrajectory(
         VectorHistory(VectorStateHash(VectorGrounding(ToyVectorEnv(5))), form="tags")
     )
@@ -121,7 +121,7 @@ def test_wrappers_cover_a_split_too() -> None:
 
 
 @pytest.mark.parametrize("entry", ENVIRONMENTS, ids=lambda entry: entry.id)
-def test_every_environment_has_it(entry: Any) -> None:
+def test_each_task_works_in_every_environment(entry: Any) -> None:
     venv: Any = gym.make_vec(entry.id, num_envs=3, split="valid_unseen", max_turns=3)
     seen = Counter(
         task

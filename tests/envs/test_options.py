@@ -1,4 +1,4 @@
-"""Options that make no sense, of every environment: refused in one line that names them."""
+"""Invalid options of every environment: refused in one line that names them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ CASES = [(env, *case) for env, cases in REFUSED.items() for case in cases]
 
 
 @pytest.mark.parametrize(("env", "options", "says"), CASES)
-def test_an_option_that_makes_no_sense_is_refused_in_one_line(env, options, says):
+def test_an_invalid_option_is_refused_in_one_line(env, options, says):
     message = refusal(ConfigError, lambda: environment_class(f"CreditRL/{env}-v0")(**options))
     assert says in message
 
@@ -81,11 +81,11 @@ TEXT = ("title_model", "unity_urls")
 
 
 @pytest.mark.parametrize("env", REFUSED)
-def test_every_option_refuses_nonsense_and_says_what_it_takes(env):
+def test_every_option_refuses_invalid_values_and_names_valid_ones(env):
     made = environment_class(f"CreditRL/{env}-v0")
     for option in dataclasses.fields(made.config_class):
         for bad in ("no such", -1.5, True):
-            # True is a flag, and a number where a share is wanted.
+            # True is a flag, but also a number where a share is expected.
             takes = (option.name in TEXT and isinstance(bad, str)) or (
                 bad is True and type(option.default) in (bool, float)
             )

@@ -1,4 +1,4 @@
-"""Ids name tasks for ever: published results refer to them."""
+"""Ids name the same tasks forever: published results refer to them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def backward(count: int) -> range:
 
 
 def forget_tasks() -> None:
-    """Empty the caches, so that tasks are made anew in the order in which they are asked for."""
+    """Clear the caches, so that tasks are made again in the order of requests."""
     for kept in gc.get_objects():
         if isinstance(kept, functools._lru_cache_wrapper):
             if re.search(r"envs\..*\.(builtin|generate|scenarios|tasks)$", kept.__module__ or ""):
@@ -76,11 +76,11 @@ def forget_tasks() -> None:
         (webshop, "3f96071f0491bc71"),
     ],
 )
-def test_tasks_are_equal_in_every_process_and_order(
+def test_tasks_are_the_same_in_every_process_and_order(
     made: Callable[[str], Iterator[object]], pinned: str
 ) -> None:
     forget_tasks()
-    # Another digest means that equal ids name other tasks: raise the environment's format with it.
-    # It was taken from tasks in their order; here the last comes first.
+    # A different digest means that equal ids name other tasks: then raise the environment's format.
+    # The digest was computed with tasks in order; here the last comes first.
     told = sorted(repr(task) for split in SPLITS for task in made(split))
     assert blake2b("\n".join(told).encode(), digest_size=8).hexdigest() == pinned

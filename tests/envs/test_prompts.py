@@ -1,4 +1,4 @@
-"""Prompts of every environment in every form: they have its words, and replies are done."""
+"""Prompts of every environment in every form: replies in the form are parsed and performed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ each_environment = pytest.mark.parametrize("entry", ENVIRONMENTS, ids=lambda ent
 
 @each_environment
 @pytest.mark.parametrize("form", sorted(FORMS))
-def test_what_the_expert_says_is_read_back_and_done(entry: Any, form: str) -> None:
+def test_the_experts_replies_are_parsed_and_performed(entry: Any, form: str) -> None:
     env: Any = History(ReActAction(gym.make(entry.id), form=form), form=form)
     written = get_form(form)
     env.reset(seed=0)
@@ -32,7 +32,7 @@ def test_what_the_expert_says_is_read_back_and_done(entry: Any, form: str) -> No
 
 
 @each_environment
-def test_the_form_compact_shows_the_few_words_of_an_environment(entry: Any) -> None:
+def test_the_compact_form_shows_the_environments_compact_text(entry: Any) -> None:
     env = gym.make(entry.id)
     text, info = env.reset(seed=0)
     ask = Ask(text, info["goal"], info["admissible_actions"], info["action_hint"], env_id=entry.id)

@@ -1,4 +1,4 @@
-"""UnicodeText: any Unicode is a member, cheap, and it fits into shared memory."""
+"""UnicodeText: any Unicode text is a member, cheaply, and fits into shared memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ any_text = st.text(st.characters(), max_size=50)  # lone surrogates included
 
 
 @given(any_text)
-def test_length_alone_decides_membership(text: str):
+def test_membership_depends_on_the_length_alone(text: str):
     assert text in UnicodeText(50)
     assert (text in UnicodeText(60, min_length=10)) == (len(text) >= 10)
     assert (text + "x" * 51) not in UnicodeText(50)
@@ -31,7 +31,7 @@ def test_length_alone_decides_membership(text: str):
     assert text.encode("utf-8", "replace") not in UnicodeText(50) and None not in UnicodeText(50)
 
 
-def test_samples_are_members_short_and_reproducible():
+def test_samples_are_short_members_and_reproducible():
     space = UnicodeText(4000, min_length=3)
     space.seed(1)
     first = [space.sample() for _ in range(50)]
@@ -58,13 +58,13 @@ def test_shared_memory_gives_back_what_was_written(texts: list[str]):
     for i, text in enumerate(texts):
         write_to_shared_memory(space, i, text, memory)
     assert read_from_shared_memory(space, memory, n=3) == tuple(clean_text(t) for t in texts)
-    write_to_shared_memory(space, 1, "", memory)  # a shorter text leaves nothing of the longer
-    write_to_shared_memory(space, 2, "\U0001f600" * 99, memory)  # it is cut where it is too long
+    write_to_shared_memory(space, 1, "", memory)  # nothing is left of the longer text
+    write_to_shared_memory(space, 2, "\U0001f600" * 99, memory)  # too long a text is truncated
     assert read_from_shared_memory(space, memory, n=3)[1:] == ("", "\U0001f600" * 50)
 
 
 @given(any_text)
-def test_clean_text_can_be_written_and_keeps_all_else(text: str):
+def test_clean_text_can_be_encoded_and_keeps_everything_else(text: str):
     cleaned = clean_text(text)
     cleaned.encode("utf-8")
     assert len(cleaned) == len(text)
@@ -73,7 +73,7 @@ def test_clean_text_can_be_written_and_keeps_all_else(text: str):
     )
 
 
-def test_sampling_with_a_mask_is_left_to_gymnasium():
+def test_masked_sampling_is_left_to_gymnasium():
     space = UnicodeText(5)
     mask = np.zeros(len(space.character_list), dtype=np.int8)
     mask[0] = 1

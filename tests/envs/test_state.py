@@ -1,4 +1,4 @@
-"""Snapshots through stacks: every wrapper of Gymnasium 1.4, ours, and strangers."""
+"""Snapshots through stacks: every wrapper of Gymnasium 1.4, our own, and third-party ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def text() -> Env:
 
 
 class Moves(gym.ActionWrapper):  # type: ignore[type-arg]
-    """A box of one number for left and right, for wrappers of continuous actions."""
+    """A Box action of one number that means left or right, for wrappers of continuous actions."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -50,7 +50,7 @@ def moves() -> Env:
 WORDS = ("right", "look", "left", "say hallo", "right", "right", "look", "right")
 NUMBERS = tuple(np.array([x], dtype=np.float32) for x in (0.4, -0.2, 0.9, 0.3, 0.8, -1.0, 0.7, 1.0))
 
-# Per wrapper: the stack, and the actions that it takes.
+# For each wrapper: the stack, and the actions that it accepts.
 STACKS: dict[str, tuple[Callable[[], Env], tuple[Any, ...]]] = {
     "AddRenderObservation": (lambda: gw.AddRenderObservation(text(), render_only=False), WORDS),
     "AddWhiteNoise": (lambda: gw.AddWhiteNoise(image(), 0.5), WORDS),
@@ -131,7 +131,7 @@ def test_every_wrapper_of_gymnasium_is_accounted_for():
 def getattr_lazy(name: str) -> type:
     try:
         return getattr(gv, name)
-    except ImportError:  # the converters want packages that are not here; all are of one kind
+    except ImportError:  # the converters need packages that are not installed; all are of one kind
         assert name == "ArrayConversion" or "To" in name
         return type("ArrayConversion", (), {})
 
@@ -139,7 +139,7 @@ def getattr_lazy(name: str) -> type:
 def seen(result: tuple[Any, ...]) -> str:
     def clear(value: Any) -> Any:
         if isinstance(value, dict):
-            # The wall clock of Gymnasium's statistics is nobody's state.
+            # The wall clock of Gymnasium's statistics is not part of the state.
             return {k: clear(v) for k, v in value.items() if k != "t"}
         return value.tolist() if isinstance(value, np.ndarray) else value
 
@@ -175,13 +175,13 @@ def test_restoring_through_a_wrapper_of_gymnasium_continues_alike(name: str):
         first = go_on(env, actions[turns:])
         for target in (env, other):
             restored = creditrl.restore(target, saved)
-            # Some show what is gone, or draw anew.
+            # Some show what is gone, or draw again.
             if name not in SHOW_OTHERS:
                 assert seen(restored)[:200] == seen(shown)[:200]
             assert go_on(target, actions[turns:]) == first
 
 
-def test_frames_of_the_step_before_are_part_of_the_state():
+def test_frames_of_the_last_step_are_part_of_the_state():
     # Skipping ends early: the wrapper shows the maximum over frames of an older step.
     env = gw.MaxAndSkipObservation(gym.make(TOY, images=True, text=False, max_turns=7), 3)
     env.reset(seed=1, options={"task": 5})
@@ -210,7 +210,7 @@ def test_random_observations_do_not_change_the_restored_future():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_video_goes_on_recording(tmp_path: Any):
+def test_a_video_wrapper_continues_after_a_restore(tmp_path: Any):
     try:
         env = gw.RecordVideo(text(), str(tmp_path), episode_trigger=lambda _: False)
     except gym.error.DependencyNotInstalled:
@@ -221,7 +221,7 @@ def test_a_video_goes_on_recording(tmp_path: Any):
 
 
 class Counting(gym.Wrapper):  # type: ignore[type-arg]
-    """A stranger with state."""
+    """A third-party wrapper with state."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -233,7 +233,7 @@ class Counting(gym.Wrapper):  # type: ignore[type-arg]
 
 
 class Saving(Counting):
-    """The same, with manners."""
+    """The same wrapper, with methods that save its state."""
 
     def wrapper_state(self) -> int:
         return self.count
@@ -243,11 +243,11 @@ class Saving(Counting):
 
 
 class Plain(gym.Wrapper):  # type: ignore[type-arg]
-    """A stranger without state."""
+    """A third-party wrapper without state."""
 
 
 class Patient(gw.TimeLimit):
-    """A stranger that inherits from a wrapper of Gymnasium's."""
+    """A third-party wrapper that inherits from one of Gymnasium's."""
 
 
 def test_an_unknown_wrapper_with_state_is_named():
@@ -293,7 +293,7 @@ def test_another_stack_or_environment_is_refused():
 
 
 class Strange(gym.vector.VectorWrapper):  # type: ignore[type-arg]
-    """A vector wrapper with state."""
+    """A third-party vector wrapper with state."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -326,7 +326,7 @@ def begun(venv: Any) -> Any:
     return venv
 
 
-def test_restoring_a_vector_shows_what_its_observation_wrappers_show():
+def test_a_restored_vector_shows_observations_through_its_wrappers():
     venv = gv.TransformObservation(ToyVectorEnv(2), lambda texts: tuple(t.upper() for t in texts))
     venv.reset(seed=0)
     shown, *_ = venv.step(["say hallo", "look"])

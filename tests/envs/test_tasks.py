@@ -1,4 +1,4 @@
-"""Task sets: choice, filters, draws and data homes."""
+"""Task sets: selection, filters, draws and data folders."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_filters_by_type_difficulty_and_condition(tasks: TaskList):
         chosen.find("t/2")
 
 
-def test_sets_join_in_order_index_like_sequences_and_need_a_task_and_each_once(tasks: TaskList):
+def test_sets_join_in_order_index_like_sequences_and_refuse_empty_and_duplicate_tasks(tasks: TaskList):
     other = TaskList([Task("u/0", "new", "train", 0)])
     joined = TaskList.join(other, tasks)
     assert [t.id for t in joined][:2] == ["u/0", "t/0"] and len(joined) == 9
-    # An unknown difficulty lies in no range.
+    # An unknown difficulty is in no range.
     assert len(joined.filter(difficulty=(0, 9))) == 8
     with pytest.raises(ConfigError, match="'t/0'"):
         TaskList.join(tasks, tasks)
@@ -66,7 +66,7 @@ def test_filtered_and_joined_sets_keep_the_coverage():
         warn_of_gaps(TaskList([Task("a", "x", "train", 0)]))  # made here
 
 
-def test_the_meant_folder_is_a_parent_or_the_only_child(tmp_path: Path):
+def test_the_intended_folder_is_a_parent_or_the_only_child(tmp_path: Path):
     def holds(folder: Path) -> bool:
         return (folder / "games").exists()
 
@@ -77,7 +77,7 @@ def test_the_meant_folder_is_a_parent_or_the_only_child(tmp_path: Path):
         assert meant_folder(home / given, holds) == home
     assert meant_folder(tmp_path, holds) == home
     (other / "games").mkdir(parents=True)
-    assert meant_folder(tmp_path, holds) is None  # which of the two?
+    assert meant_folder(tmp_path, holds) is None  # ambiguous
     assert meant_folder(tmp_path / "none", holds) is None
 
 
@@ -101,7 +101,7 @@ class Weighted(TaskList):
         return np.array(self.given)
 
 
-def test_draws_follow_the_weights_and_those_of_chosen_tasks_too(tasks: TaskList):
+def test_draws_follow_the_weights_even_of_filtered_tasks(tasks: TaskList):
     weighted, rng = Weighted(list(tasks)), np.random.default_rng(0)
     odd = weighted.filter(types=["odd"])
     np.testing.assert_array_equal(odd.weights(), [3.0, 1.0, 1.0, 1.0])

@@ -57,7 +57,7 @@ def test_seed_may_be_a_list_per_group_or_per_copy():
         venv.reset(seed=[1, 2, 3])
 
 
-def test_without_a_seed_two_environments_differ_and_one_seed_rules_what_follows():
+def test_unseeded_environments_differ_and_one_seed_determines_later_episodes():
     def episodes(seed: int | None) -> list[list[str]]:
         venv = ToyVectorEnv(6)
         return [rows(*venv.reset(seed=seed)), rows(*venv.reset()), rows(*venv.reset())]
@@ -66,7 +66,7 @@ def test_without_a_seed_two_environments_differ_and_one_seed_rules_what_follows(
     assert episodes(4) == episodes(4)
 
 
-def test_tasks_are_chosen_for_all_groups_or_one_each():
+def test_tasks_are_selected_for_all_groups_or_one_each():
     venv = ToyVectorEnv(4, group_size=2)
     assert venv.reset(options={"task": 3})[1]["task_id"].tolist() == ["train/3"] * 4
     _, info = venv.reset(options={"task": ["train/1", 5]})
@@ -99,7 +99,7 @@ def test_a_refused_reset_changes_nothing():
     assert rows(*venv.reset()) == rows(*twin.reset())
 
 
-def test_a_mask_that_cuts_a_group_says_so_and_the_group_meets_again():
+def test_a_mask_that_splits_a_group_warns_and_the_group_can_rejoin():
     venv = ToyVectorEnv(2, group_size=2)
     venv.reset(seed=1)
     with pytest.warns(UserWarning, match="1 of 2 members of group 0"):
@@ -113,7 +113,7 @@ def test_a_mask_that_cuts_a_group_says_so_and_the_group_meets_again():
     assert venv.episode_seeds[0] == venv.episode_seeds[1]
 
 
-def test_a_reset_of_the_whole_group_brings_stragglers_along():
+def test_resetting_a_whole_group_realigns_its_members():
     venv = ToyVectorEnv(2, group_size=2)
     venv.reset(seed=1)
     for _ in range(3):
@@ -124,7 +124,7 @@ def test_a_reset_of_the_whole_group_brings_stragglers_along():
         _, info = venv.reset(options=None if mask is None else {"reset_mask": mask})
         assert len(set(info["task_id"])) == 1 and len(set(venv.episode_seeds.tolist())) == 1
     assert venv.episode_numbers.tolist() == [5, 5]
-    # Draws of past episodes are forgotten.
+    # Draws of past episodes are discarded.
     venv = ToyVectorEnv(2, group_size=2, autoreset_mode="SameStep", max_turns=1)
     venv.reset(seed=0)
     for _ in range(50):
@@ -142,7 +142,7 @@ def test_the_first_reset_begins_every_copy():
 
 
 def compare_step(ours: Any, stock: Any, where: str) -> None:
-    """Both vector environments show the same; where Gymnasium has no value, ours is not read."""
+    """Require equal results; where Gymnasium leaves a value undefined, ours is ignored."""
     for mine, theirs in zip(ours[:-1], stock[:-1], strict=True):
         if isinstance(mine, dict):
             assert mine["text"] == theirs["text"], where
@@ -175,7 +175,7 @@ def compare_info(mine: dict[str, Any], theirs: dict[str, Any], where: str) -> No
         ("async", {"images": True}),
     ],
 )
-def test_autoreset_is_gymnasiums(mode, stocks, options):
+def test_autoreset_behaves_like_gymnasiums(mode, stocks, options):
     own = {"vectorization_mode": stocks, "vector_kwargs": {"autoreset_mode": mode}}
     ours = gym.make_vec(TOY, num_envs=4, autoreset_mode=mode, **options)
     stock = gym.make_vec(TOY, num_envs=4, **own, **options)
@@ -193,7 +193,7 @@ def test_autoreset_is_gymnasiums(mode, stocks, options):
         assert ends > 8
 
 
-def test_max_episode_steps_counts_steps_beside_our_turn_limit():
+def test_max_episode_steps_counts_steps_independently_of_the_turn_limit():
     venv = gym.make_vec(TOY, num_envs=2, max_episode_steps=3, free_look=True)
     venv.reset(seed=0, options={"task": 5})
     assert [venv.step(["look", "look"])[3].tolist() for _ in range(3)][-1] == [True, True]
@@ -201,7 +201,7 @@ def test_max_episode_steps_counts_steps_beside_our_turn_limit():
         ToyVectorEnv(2, max_episode_steps=0)
 
 
-def test_partial_steps_pass_over_finished_copies():
+def test_partial_steps_skip_finished_copies():
     venv = ToyVectorEnv(2, max_turns=1)
     venv.reset(seed=0, options={"task": 5})
     shown, _, _, _, shown_info = venv.step_some([], [])
@@ -216,7 +216,7 @@ def test_partial_steps_pass_over_finished_copies():
         venv.clone([1, 1], [0])
 
 
-def test_wrong_indices_and_numbers_of_actions_are_named():
+def test_invalid_indices_and_numbers_of_actions_are_named():
     venv = ToyVectorEnv(3)
     venv.reset(seed=0)
     for indices, says in (
@@ -233,7 +233,7 @@ def test_wrong_indices_and_numbers_of_actions_are_named():
         venv.step(["a", "b"])
     with pytest.raises(ConfigError, match="1 actions for 2"):
         venv.step_some([0, 1], ["a"])
-    # A mask names copies as well.
+    # A mask selects copies as well.
     *_, info = venv.step_some(np.array([False, True, True]), ["say 1", "say 2"])
     assert info["action"].tolist() == ["say 1", "say 2"]
     venv = ToyVectorEnv(2, autoreset_mode="NextStep")
@@ -243,7 +243,7 @@ def test_wrong_indices_and_numbers_of_actions_are_named():
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_snapshots_go_back_into_any_copy_of_any_group(workers: int):
+def test_snapshots_can_be_restored_into_any_copy_of_any_group(workers: int):
     options: dict[str, Any] = {"group_size": 2, "images": True, "workers": workers}
     with (
         contextlib.closing(ToyVectorEnv(4, **options)) as venv,
@@ -271,7 +271,7 @@ def test_snapshots_go_back_into_any_copy_of_any_group(workers: int):
             np.testing.assert_array_equal(two[1][order], one[1])
 
 
-def test_all_copies_in_another_order_are_not_all_copies_in_order():
+def test_all_copies_can_be_restored_and_stepped_in_another_order():
     venv = ToyVectorEnv(4)
     first, _ = venv.reset(seed=0)
     snaps = venv.snapshot()
@@ -286,7 +286,7 @@ def test_all_copies_in_another_order_are_not_all_copies_in_order():
         venv.copy_indices(None)[0] = 3
 
 
-def test_a_snapshot_travels_between_single_and_vector_environment():
+def test_a_snapshot_can_move_between_single_and_vector_environments():
     env, venv = ToyEnv(), ToyVectorEnv(3)
     env.reset(seed=1)
     env.step("say eins")
@@ -297,7 +297,7 @@ def test_a_snapshot_travels_between_single_and_vector_environment():
     assert text == venv.step_some([0, 1], ["look", "look"])[0][1]
 
 
-def test_restoring_decides_who_is_active():
+def test_restoring_determines_which_copies_are_active():
     venv = ToyVectorEnv(2, max_turns=1)
     venv.reset(seed=0, options={"task": 5})
     start = venv.snapshot()
@@ -315,7 +315,7 @@ def test_restoring_decides_who_is_active():
         venv.restore([0], [None])
 
 
-def test_results_belong_to_the_caller():
+def test_later_steps_do_not_change_returned_results():
     venv = ToyVectorEnv(2, images=True)
     observation, info = venv.reset(seed=0)
     saved_image, saved = observation["image"].copy(), rows(observation, info)
@@ -350,6 +350,6 @@ def test_expert_segment_state_and_render_per_copy():
         ({"num_envs": 2, "max_turn": 3}, "Did you mean 'max_turns'"),
     ],
 )
-def test_wrong_settings_are_named(options: dict[str, Any], says: str):
+def test_invalid_settings_are_named(options: dict[str, Any], says: str):
     with pytest.raises(ConfigError, match=says):
         ToyVectorEnv(**options)

@@ -1,4 +1,4 @@
-"""Copies over processes: same results, casualties reported, nothing left behind."""
+"""Copies spread over processes: same results, dead workers reported, nothing left behind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    with contextlib.suppress(OSError):  # a zombie has ended; somebody has to fetch it yet
+    with contextlib.suppress(OSError):  # a zombie has ended, but has not been reaped
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     return False
 
@@ -57,7 +57,7 @@ def shown(result: Any) -> str:
     ("context", "steps", "mode"),
     [("fork", 30, "Disabled"), ("fork", 12, "SameStep"), ("spawn", 6, "Disabled")],
 )
-def test_workers_do_what_this_process_does(context: str, steps: int, mode: str):
+def test_workers_give_the_results_of_a_single_process(context: str, steps: int, mode: str):
     options: dict[str, Any] = {"group_size": 2, "images": True, "autoreset_mode": mode}
     here = ToyVectorEnv(4, **options)
     with contextlib.closing(ToyVectorEnv(4, workers=2, worker_context=context, **options)) as there:
@@ -96,15 +96,15 @@ def test_a_killed_worker_costs_only_its_own_copies(sharded: ToyVectorEnv):
     message = info["error"][2]
     assert "copies 2-3" in message and info["task_id"][2] in message and "SIGKILL" in message
     assert [bool(e) for e in info["error"]] == [False, False, True, True, False, False]
-    assert list(observation[2:4]) == before  # their last look
+    assert list(observation[2:4]) == before  # the last one they returned
     for i in (0, 1, 4, 5):
         assert observation[i] == theirs[0][i] and reward[i] == theirs[1][i]
-    # The casualties wait like any finished copy; the others play on.
+    # Copies of the dead worker wait like finished ones; the others play on.
     _, reward, _, truncated, info = sharded.step(["right"] * 6)
     theirs = twin.step(["right"] * 6)
     assert not truncated[2:4].any() and reward[2:4].tolist() == [0.0, 0.0]
     np.testing.assert_array_equal(info["cell"][[0, 1, 4, 5]], theirs[4]["cell"][[0, 1, 4, 5]])
-    # After a reset everything is as it would have been.
+    # After a reset everything is as if the worker had not died.
     mask = ~sharded.active
     _, info = sharded.reset(options={"reset_mask": mask})
     assert sharded.active.all() and not any(info["error"])
@@ -114,13 +114,13 @@ def test_a_killed_worker_costs_only_its_own_copies(sharded: ToyVectorEnv):
     assert sharded.step(["right"] * 6)[0] == twin.step(["right"] * 6)[0]
 
 
-def test_a_worker_that_dies_in_a_step_is_noticed_and_replaced_unseen_by_a_reset(sharded):
+def test_a_worker_that_dies_in_a_step_truncates_its_copies_and_is_replaced_at_reset(sharded):
     twin = ToyVectorEnv(6, group_size=2)
     sharded.reset(seed=0)
     _, _, _, truncated, info = sharded.step(["look"] * 5 + ["die"])
     assert truncated.tolist() == [False] * 4 + [True, True]
     assert info["turn"].tolist() == [1, 1, 1, 1, 0, 0]
-    os.kill(sharded.copies.pids[0], signal.SIGKILL)  # nobody has noticed this one yet
+    os.kill(sharded.copies.pids[0], signal.SIGKILL)  # not noticed before the reset
     assert sharded.reset(seed=4)[0] == twin.reset(seed=4)[0]
     assert sharded.step(["right"] * 6)[0] == twin.step(["right"] * 6)[0]
 
@@ -139,7 +139,7 @@ def test_idle_copies_of_a_dead_worker_end_at_their_next_step(sharded: ToyVectorE
     assert truncated.tolist() == [False, True] and "copies 2-3" in info["error"][1]
 
 
-def test_a_death_between_steps_is_an_error_there_and_a_truncation_after(sharded: ToyVectorEnv):
+def test_a_death_between_steps_is_an_error_in_queries_and_a_truncation_at_the_next_step(sharded: ToyVectorEnv):
     sharded.reset(seed=0)
     snaps = sharded.snapshot()
     os.kill(sharded.copies.pids[0], signal.SIGKILL)
@@ -147,13 +147,13 @@ def test_a_death_between_steps_is_an_error_there_and_a_truncation_after(sharded:
         sharded.state_keys()
     _, _, _, truncated, _ = sharded.step(["look"] * 6)
     assert truncated.tolist() == [True, True, False, False, False, False]
-    _, info = sharded.restore([0, 1], snaps[:2])  # restoring brings them back, as a reset does
+    _, info = sharded.restore([0, 1], snaps[:2])  # a restore revives them, like a reset
     assert sharded.active.all() and not any(info["error"])
     assert not sharded.step(["look"] * 6)[3].any()
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-def test_autoreset_takes_casualties_along(mode: str):
+def test_autoreset_revives_copies_of_dead_workers(mode: str):
     with contextlib.closing(
         ToyVectorEnv(4, workers=2, dangerous=True, autoreset_mode=mode)
     ) as venv:
@@ -166,7 +166,7 @@ def test_autoreset_takes_casualties_along(mode: str):
         assert not truncated.any() and not any(info["error"])
 
 
-def test_errors_raised_in_a_worker_come_home_and_the_worker_lives(sharded: ToyVectorEnv):
+def test_errors_in_a_worker_are_raised_here_and_the_worker_survives(sharded: ToyVectorEnv):
     sharded.reset(seed=0)
     pids = sharded.copies.pids
     with pytest.raises(DataError, match="a damaged file"):
@@ -174,7 +174,7 @@ def test_errors_raised_in_a_worker_come_home_and_the_worker_lives(sharded: ToyVe
     with pytest.raises(WorkerError, match="ZeroDivisionError: a bug of the engine"):
         sharded.step_some([4, 2], ["raise", "look"])
     assert sharded.copies.pids == pids
-    _, info = sharded.reset(seed=1)  # no answer of before is left in a pipe
+    _, info = sharded.reset(seed=1)  # no earlier answer is left in a pipe
     assert info["turn"].tolist() == [0] * 6
     assert sharded.step(["look"] * 6)[4]["turn"].tolist() == [1] * 6
 
@@ -197,7 +197,7 @@ def test_close_ends_the_workers_and_may_be_repeated(sharded: ToyVectorEnv):
         sharded.step(["look"] * 6)
 
 
-def test_forgetting_the_environment_ends_its_workers():
+def test_collecting_the_environment_ends_its_workers():
     venv = ToyVectorEnv(2, workers=2)
     pids = venv.copies.pids
     del venv
@@ -235,7 +235,7 @@ def test_no_worker_outlives_its_parent(end: str, toy_on_path: Path):
 def test_an_interrupted_call_leaves_no_stale_answer(sharded: ToyVectorEnv):
     sharded.reset(seed=0)
     stopped = sharded.copies.pids[1]
-    os.kill(stopped, signal.SIGSTOP)  # a worker that takes its time
+    os.kill(stopped, signal.SIGSTOP)  # a slow worker
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
@@ -252,7 +252,7 @@ def test_a_forked_copy_of_this_process_leaves_the_workers_alone(sharded: ToyVect
     sharded.reset(seed=0)
     child = os.fork()
     if child == 0:
-        sharded.copies._finalizer()  # what an ordinary exit of a forked child would run
+        sharded.copies._finalizer()  # what a forked child's ordinary exit would run
         os._exit(0)
     os.waitpid(child, 0)
     assert not sharded.step(["look"] * 6)[3].any()

@@ -23,14 +23,14 @@ WORDS = list(STEPS)
 
 
 def level(drawing: str, optimal: int | None = None) -> Level:
-    """Return the level that a drawing in our text symbols shows."""
+    """Return the level drawn in our text symbols."""
     rows = [row.strip() for row in drawing.strip().splitlines()]
     codes = bytes(GLYPHS.index(glyph) for row in rows for glyph in row)
     return replace(room_level(codes, len(rows), len(rows[0])), optimal=optimal)
 
 
 def play(*levels: Level, max_turns: int = 100, **options: Any) -> Copies:
-    """Return copies that have just begun, one per level."""
+    """Return copies at the start of an episode, one per level."""
     engine = SokobanEngine(
         len(levels),
         options.pop("height", max(level.height for level in levels)),
@@ -68,7 +68,7 @@ TWO_BOXES = level(
 
 
 # -- rewards and rules, worked by hand -----------------------------------------------------------
-def test_the_last_push_pays_ten_point_nine_and_ends_the_episode():
+def test_the_last_push_gives_10_9_and_ends_the_episode():
     copies = play(CORRIDOR)
     walk, first, last = (step(copies, "right") for _ in range(3))
     assert [f.reward_K[0] for f in (walk, first, last)] == [-0.1, -0.1, pytest.approx(10.9)]
@@ -106,7 +106,7 @@ def test_a_blocked_action_in_a_sequence_makes_the_turn_ungrounded_and_the_rest_g
         *((text, 2) for text in ("right || right || right", "right ||", "right || fly")),
     ],
 )
-def test_other_texts_change_nothing_and_cost_a_turn(text: str, most: int):
+def test_unparsed_texts_change_nothing_and_cost_a_turn(text: str, most: int):
     copies = play(CORRIDOR, actions_per_turn=most)
     before = copies.frame(np.array([0])).text
     frame = step(copies, text)
@@ -114,7 +114,7 @@ def test_other_texts_change_nothing_and_cost_a_turn(text: str, most: int):
     assert frame.info["ungrounded_reason"][0] == "unparsed" and frame.info["action"][0] == text
 
 
-def test_sequences_stop_at_success_sum_their_rewards_and_do_not_touch_each_other():
+def test_sequences_stop_at_success_sum_their_rewards_and_are_independent():
     copies = play(CORRIDOR, CORRIDOR, CORRIDOR, CORRIDOR, actions_per_turn=5)
     solved = "Right||push right || right || left || left"
     frame = step(copies, solved, "right", "nonsense", "left || right")
@@ -127,7 +127,7 @@ def test_sequences_stop_at_success_sum_their_rewards_and_do_not_touch_each_other
     assert frame.info["turn"][0] == 1 and frame.info["grounded"][0]
 
 
-def test_gym_sokoban_moves_never_push_and_no_operation_is_an_action():
+def test_in_gym_sokoban_moves_never_push_and_no_operation_is_an_action():
     copies = play(CORRIDOR, compat="gym-sokoban")
     frame = step(copies, "8")
     assert frame.info["action"][0] == "move right" and frame.info["grounded"][0]
@@ -145,19 +145,19 @@ def test_gym_sokoban_moves_never_push_and_no_operation_is_an_action():
         ("<think>so</think><action>right</action>", "right"),
         ("<ACTION> Right! </ACTION>", "right"),
         ("<action>put it right</action>", "right"),
-        ("<action>support the right</action>", "up"),  # "up" occurs first in the pool's order
+        ("<action>support the right</action>", "up"),  # "up" comes first in the pool's order
         ("<action>left, then down</action>", "down"),
         ("<action>still</action>", "still"),
         ("right", "right"),
     ],
 )
-def test_verl_agent_takes_the_first_word_of_its_pool(text: str, action: str):
+def test_verl_agents_rule_takes_the_first_word_in_its_pools_order(text: str, action: str):
     frame = step(play(CORRIDOR, compat="verl-agent"), text)
     assert frame.info["action"][0] == action
     assert frame.info["ungrounded_reason"][0] in ("", "inapplicable")
 
 
-def test_verl_agent_does_not_count_still_and_what_it_cannot_read():
+def test_verl_agents_rule_does_not_count_still_or_unparsed_turns():
     copies = play(CORRIDOR, compat="verl-agent", max_turns=2)
     for text in ("<action>still</action>", "right now", "</action>right<action>", "x"):
         frame = step(copies, text)
@@ -167,7 +167,7 @@ def test_verl_agent_does_not_count_still_and_what_it_cannot_read():
     assert step(copies, "up").info["turn"][0] == 1  # a blocked move counts
 
 
-def test_verl_agent_pads_every_cell_with_spaces_and_a_tab():
+def test_verl_agents_text_pads_every_cell_with_spaces_and_a_tab():
     text = play(level("###\n#S#\n#X#"), compat="verl-agent").frame(np.array([0])).text[0]
     assert text == " # \t # \t # \t\n # \t S \t # \t\n # \t X \t # \t"
 
@@ -175,7 +175,7 @@ def test_verl_agent_pads_every_cell_with_spaces_and_a_tab():
 # -- info, state, snapshots ----------------------------------------------------------------------
 
 
-def test_info_tells_boxes_on_targets_lengths_and_deadlocks():
+def test_info_has_boxes_on_targets_lengths_and_deadlocks():
     cornered = level("#####\n#PX_#\n#__O#\n#####")
     copies = play(CORRIDOR, cornered, progress=True)
     info = copies.frame(np.arange(2)).info
@@ -187,7 +187,7 @@ def test_info_tells_boxes_on_targets_lengths_and_deadlocks():
     assert copies.expert_actions(np.array([1])) == [None]
 
 
-def test_the_expert_solves_in_the_optimal_number_of_moves_and_asks_the_solver_once(monkeypatch):
+def test_the_expert_needs_the_optimal_number_of_moves_and_one_solver_call(monkeypatch):
     copies = play(TWO_BOXES)
     best = len(solver.solve(TWO_BOXES).moves)
     calls = []
@@ -202,7 +202,7 @@ def test_the_expert_solves_in_the_optimal_number_of_moves_and_asks_the_solver_on
     assert copies.expert_actions(np.array([0])) == [None]
 
 
-def test_the_expert_plans_anew_when_the_state_left_the_plan():
+def test_the_expert_replans_when_the_state_leaves_the_plan():
     copies = play(TWO_BOXES)
     planned = copies.expert_actions(np.array([0]))[0]
     other = next(word for word in ("down", "up") if word != planned)
@@ -214,7 +214,7 @@ def test_the_expert_plans_anew_when_the_state_left_the_plan():
     assert frame.info["success"][0]
 
 
-def test_segments_name_the_box_that_was_pushed_and_boxes_keep_their_number():
+def test_segments_name_the_pushed_box_and_boxes_keep_their_numbers():
     copies = play(TWO_BOXES)
     assert copies.segment_keys(np.array([0])) == [""]
     step(copies, "right")
@@ -228,12 +228,12 @@ def test_segments_name_the_box_that_was_pushed_and_boxes_keep_their_number():
     assert copies.segment_keys(np.array([0])) == ["box 1"]
 
 
-def test_state_keys_do_not_tell_boxes_apart_or_count_steps():
+def test_state_keys_ignore_which_box_is_which_and_the_number_of_steps():
     pushed = level("######\n#_P__#\n#_X__#\n#X___#\n#OO__#\n######")
     standing = level("######\n#____#\n#_P__#\n#XX__#\n#OO__#\n######")
     copies = play(pushed, standing)
     index = np.arange(2)
-    copies.step(np.array([0]), ["down"])  # box 0 passes box 1 in the order of cells
+    copies.step(np.array([0]), ["down"])  # box 0 overtakes box 1 in the order of cells
     for source in ("state", "world"):
         keys = copies.state_keys(index, source)
         assert keys[0] == keys[1]
@@ -244,7 +244,7 @@ def test_state_keys_do_not_tell_boxes_apart_or_count_steps():
     assert len(set(copies.state_keys(index, "state"))) == 2
 
 
-def test_state_keys_are_equal_for_equal_rooms_whatever_room_they_lie_beside():
+def test_state_keys_of_equal_rooms_do_not_depend_on_other_rooms():
     wide = level("##########\n#P______X#\n##########")
     alone = play(CORRIDOR).state_keys(np.array([0]), "state")
     assert play(wide, CORRIDOR).state_keys(np.array([1]), "state") == alone
@@ -253,14 +253,14 @@ def test_state_keys_are_equal_for_equal_rooms_whatever_room_they_lie_beside():
     assert replace(room_level(codes, 3, 7), optimal=3) == CORRIDOR
 
 
-def test_a_snapshot_continues_anywhere():
+def test_a_snapshot_continues_alike_in_any_copy_and_engine():
     copies = play(TWO_BOXES, CORRIDOR, CORRIDOR, TWO_BOXES)
     step(copies, "left", "right", "left", "up")
     snaps = pickle.loads(pickle.dumps(copies.snapshot(np.arange(4))))
     later = (["down"] * 4, ["right"] * 4)
     futures = [step(copies, *actions) for actions in later]
     segments = copies.segment_keys(np.arange(4))
-    # The same copies, other copies, and an engine that was built for other rooms.
+    # The same copies, other copies, and an engine built for larger rooms.
     other = play(CORRIDOR, CORRIDOR, CORRIDOR, CORRIDOR, height=9, width=11, max_boxes=4)
     for where, order in ((copies, [0, 1, 2, 3]), (copies, [3, 2, 1, 0]), (other, [1, 0, 3, 2])):
         index = np.array(order)
@@ -287,7 +287,7 @@ def test_a_room_that_does_not_fit_is_refused():
 
 # -- properties ----------------------------------------------------------------------------------
 class PlainRoom:
-    """gym-sokoban's rules on sets of (row, column), one room, written to be read."""
+    """gym-sokoban's rules for one room on sets of (row, column), written for readability."""
 
     def __init__(self, one: Level) -> None:
         def cells(numbers: Any) -> set[tuple[int, int]]:
@@ -343,7 +343,7 @@ def levels(draw: st.DrawFn) -> Level:
     order = draw(st.permutations(range(height * width)))
     num_boxes = draw(st.integers(1, max(1, min(4, (height * width - 1) // 2))))
     boxes, player, rest = order[:num_boxes], order[num_boxes], order[num_boxes + 1 :]
-    # Targets lie anywhere that is no wall, also under boxes and the player.
+    # Targets can be on any cell that is not a wall, even under boxes and the player.
     targets = draw(st.permutations([*boxes, player, *rest]))[:num_boxes]
     walls = {cell for cell in rest if cell not in targets and draw(st.integers(0, 3)) == 0}
     return Level(
@@ -358,7 +358,7 @@ def levels(draw: st.DrawFn) -> Level:
 
 @settings(max_examples=50)
 @given(st.data())
-def test_many_copies_do_what_each_does_alone_and_what_the_plain_rules_say(data: st.DataObject):
+def test_many_copies_agree_with_single_copies_and_with_plain_rules(data: st.DataObject):
     rooms = data.draw(st.lists(levels(), min_size=1, max_size=5))
     compat = data.draw(st.sampled_from(["gym-sokoban", None]))
     together = play(*rooms, compat=compat, max_turns=10**6)

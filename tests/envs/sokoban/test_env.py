@@ -18,10 +18,10 @@ def test_the_expert_solves_a_level_in_its_optimal_length(tier: str):
     best, boxes = info["optimal_length"], len(env.unwrapped.task.data.boxes)
     total, info = follow_expert(env)
     assert info["success"] and info["turn"] == best and "deadlocked" not in info
-    assert total >= -0.1 * best + 10 + boxes - 1e-6  # boxes may also leave targets and come back
+    assert total >= -0.1 * best + 10 + boxes - 1e-6  # boxes may also leave targets and return
 
 
-def test_sizes_and_boxes_can_be_chosen():
+def test_sizes_and_numbers_of_boxes_can_be_set():
     env = gym.make(ENV_ID, dim=7, num_boxes=3, max_optimal_moves=0, observation="both")
     seen, _ = env.reset(seed=0)
     assert seen["text"].count("\n") == 6 and seen["image"].shape == (112, 112, 3)
@@ -48,7 +48,7 @@ def test_pictures_and_texts_show_the_same_room():
         seen = env.step(action)[0]
 
 
-def test_people_are_shown_the_room_and_the_ansi_rendering_is_the_text(capsys):
+def test_human_mode_prints_the_room_and_ansi_mode_returns_the_text(capsys):
     env = gym.make(ENV_ID, render_mode="ansi", disable_env_checker=True)
     text, _ = env.reset(seed=1)
     assert env.render() == text
@@ -58,13 +58,13 @@ def test_people_are_shown_the_room_and_the_ansi_rendering_is_the_text(capsys):
     assert capsys.readouterr().out.startswith(text + "\n\n")
 
 
-def test_presets_have_the_turns_and_words_of_their_benchmarks():
+def test_presets_have_the_turn_limits_and_action_words_of_their_benchmarks():
     verl, wheel = (SokobanConfig(compat=compat) for compat in ("verl-agent", "gym-sokoban"))
     assert (verl.tier, verl.turn_limit, wheel.turn_limit) == ("easy", 15, 120)
     env = gym.make(ENV_ID, compat="verl-agent")
     env.reset(seed=2)
     assert env.unwrapped.copies.max_turns == 15
-    assert env.step("<action>jump</action>")[4]["turn"] == 0  # not counted: upstream's hazard
+    assert env.step("<action>jump</action>")[4]["turn"] == 0  # not counted: upstream's behaviour
     env = gym.make(ENV_ID, compat="gym-sokoban")
     _, info = env.reset(seed=2)
     assert all(word.split()[0] in ("push", "move") for word in info["admissible_actions"])

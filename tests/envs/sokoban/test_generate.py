@@ -1,4 +1,4 @@
-"""The generator: its levels keep what the config asks, are solvable, and are equal everywhere."""
+"""The generator: levels keep their settings, are solvable, and are equal on every machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def made(config: GeneratorConfig, seed: int) -> Level:
 
 
 def region(level: Level) -> set[int]:
-    """Floor cells that hang together with the player's, boxes ignored."""
+    """Floor cells connected with the player's, ignoring boxes."""
     found, queue = {level.player}, [level.player]
     for cell in queue:
         for step in (-level.width, level.width, -1, 1):
@@ -41,7 +41,7 @@ configs = st.builds(
 
 @settings(max_examples=40)
 @given(configs, st.integers(0, 2**32))
-def test_levels_keep_what_was_asked(config: GeneratorConfig, seed: int):
+def test_levels_keep_the_requested_settings(config: GeneratorConfig, seed: int):
     level = made(config, seed)
     assert (level.height, level.width) == config.dim
     assert len(level.boxes) == len(level.targets) == config.num_boxes
@@ -52,7 +52,7 @@ def test_levels_keep_what_was_asked(config: GeneratorConfig, seed: int):
     assert not any(level.walls[cell] for cell in (*pieces, *level.targets))
     assert region(level) == {cell for cell in range(len(level.walls)) if not level.walls[cell]}
     assert parse_level(format_level(level)).walls == level.walls
-    # The length it carries is exact: a search of another kind finds it too.
+    # The stored length is exact: another kind of search confirms it.
     found = solve(level, engine="python", max_nodes=10**6)
     assert len(found.moves) == level.optimal
     assert level.optimal >= config.min_optimal_moves
@@ -70,7 +70,7 @@ def test_large_rooms_are_solvable_and_keep_their_bounds():
         assert found.status == "solved" and 16 <= len(found.moves) <= 60
 
 
-def test_lengths_are_not_below_the_wheels():
+def test_levels_are_not_shorter_than_gym_sokobans():
     # gym-sokoban 0.0.6: median 2 optimal moves with one box on 6x6, 7 with two.
     for num_boxes, median in ((1, 2), (2, 7)):
         config = GeneratorConfig(num_boxes=num_boxes)
@@ -78,11 +78,11 @@ def test_lengths_are_not_below_the_wheels():
         assert np.median(lengths) >= median
 
 
-def test_starts_are_drawn_evenly_over_lengths():
+def test_solution_lengths_are_drawn_evenly():
     config = GeneratorConfig(min_optimal_moves=2, max_optimal_moves=8)
     lengths = np.array([made(config, seed).optimal for seed in range(700)])
     share = np.bincount(lengths, minlength=9)[2:9] / len(lengths)
-    # Every room has short lengths, not every room long ones; none may be rare.
+    # Every room has short lengths but not every room long ones; no length may be rare.
     assert (share > 0.05).all() and share.max() < 0.3
 
 
@@ -94,7 +94,7 @@ def test_starts_are_drawn_evenly_over_lengths():
         (dict(dim=(10, 10), num_boxes=5, min_optimal_moves=500, max_rooms=20), "in 20 rooms"),
     ],
 )
-def test_impossible_requests_end_with_what_was_seen(config, says):
+def test_the_error_of_an_impossible_request_reports_what_was_found(config, says):
     with pytest.raises(ConfigError, match=says):
         made(GeneratorConfig(**config), 0)
 
@@ -112,12 +112,12 @@ def test_impossible_requests_end_with_what_was_seen(config, says):
         (dict(max_rooms=0), "max_rooms"),
     ],
 )
-def test_senseless_settings_are_refused_at_once(config, says):
+def test_invalid_settings_are_refused_at_once(config, says):
     with pytest.raises(ConfigError, match=says):
         GeneratorConfig(**config)
 
 
-def test_filters_decide_and_a_filter_that_admits_nothing_ends():
+def test_filters_select_levels_and_an_unsatisfiable_filter_is_an_error():
     config = GeneratorConfig(max_rooms=30)
     rng = np.random.default_rng(0)
     level = generate(

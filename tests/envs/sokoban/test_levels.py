@@ -1,4 +1,4 @@
-"""Level files: XSB in its variants, Boxoban's files, and one clear line for every damage."""
+"""Level files: XSB in its variants, Boxoban's files, and a clear one-line error for any damage."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_titles_comments_and_blank_lines_separate_levels():
 
 @settings(max_examples=50)
 @given(st.data())
-def test_text_and_level_are_inverse(data: st.DataObject):
+def test_formatting_and_parsing_are_inverse(data: st.DataObject):
     height, width = data.draw(st.integers(3, 7)), data.draw(st.integers(4, 9))
     inner = [y * width + x for y in range(1, height - 1) for x in range(1, width - 1)]
     count = data.draw(st.integers(1, len(inner) - 1))
@@ -116,7 +116,7 @@ def test_damage_of_a_boxoban_file_is_found(tmp_path: Path, whole: str, cut: str,
 
 
 @pytest.mark.parametrize("change", [str, lambda text: text.replace("\n", "\r\n"), str.rstrip])
-def test_both_ways_to_read_boxoban_agree(tmp_path: Path, change):
+def test_both_readers_of_boxoban_agree(tmp_path: Path, change):
     path = tmp_path / "000.txt"
     path.write_bytes(change(BOXOBAN).encode())
     (pack,) = read_levels(path)
@@ -132,7 +132,7 @@ def test_levels_of_different_sizes_keep_their_order(tmp_path: Path):
     assert format_level(packs[2][0]) == "#####\n#.$@#\n#####"
 
 
-def test_files_that_hold_no_level_are_refused(tmp_path: Path):
+def test_files_without_a_level_are_refused(tmp_path: Path):
     with pytest.raises(DataError, match=r"none\.txt: cannot be read"):
         read_levels(tmp_path / "none.txt")
     (tmp_path / "empty.txt").write_text("nothing here\n")
@@ -142,7 +142,7 @@ def test_files_that_hold_no_level_are_refused(tmp_path: Path):
         parse_level(BOXOBAN)
 
 
-def test_all_boxoban_levels_are_read_and_held_in_50_bytes(test_data: Path):
+def test_boxoban_levels_take_50_bytes_each(test_data: Path):
     path = test_data / "sokoban" / "boxoban" / "hard" / "000.txt"
     (pack,) = read_levels(path)
     assert len(pack) == 1000 and pack.nbytes == 50_000

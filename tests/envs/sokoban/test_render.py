@@ -12,7 +12,7 @@ from creditrl.envs.sokoban.render import TINY_COLORS, draw_rooms, draw_tiles, pr
 ROOM = np.pad(np.array([[5, 4, 2], [1, 3, 6]], dtype=np.uint8), 1)
 
 
-def test_every_tile_lies_where_its_cell_is():
+def test_tiles_are_at_the_places_of_their_cells():
     image = draw_rooms(ROOM[None])[0]
     assert image.shape == (64, 80, 3) and image.dtype == np.uint8
     tiles = draw_tiles()
@@ -35,7 +35,7 @@ def test_the_tiny_form_has_one_pixel_per_cell_in_gym_sokobans_colours():
     np.testing.assert_array_equal(image, TINY_COLORS[ROOM])
 
 
-def test_the_tiles_are_told_apart_by_the_legends_colours():
+def test_tiles_have_the_distinct_colours_of_the_legend():
     tiles = draw_tiles().astype(int)
     assert len({tile.tobytes() for tile in tiles}) == 7
     red, green, blue = np.moveaxis(tiles, -1, 0)
@@ -67,7 +67,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("no_colors", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_a_terminal_gets_colours_unless_it_has_none(monkeypatch, no_colors):
+def test_colours_are_printed_if_the_terminal_has_them(monkeypatch, no_colors):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -80,7 +80,7 @@ def test_a_terminal_gets_colours_unless_it_has_none(monkeypatch, no_colors):
         assert terminal.getvalue().count("\x1b[0m") == 4 and "@@" in terminal.getvalue()
 
 
-def test_captured_and_narrow_outputs_are_no_trouble(monkeypatch, capsys):
+def test_printing_works_with_captured_ascii_and_missing_outputs(monkeypatch, capsys):
     print_board(ROOM)
     assert capsys.readouterr().out == "#####\n#PXO#\n#_√S#\n#####\n\n"
     raw = io.BytesIO()

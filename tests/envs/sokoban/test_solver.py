@@ -1,4 +1,4 @@
-"""The solver, its table and its deadlock tests against a plain exhaustive search written here."""
+"""The solver, its table and its deadlock tests against a plain exhaustive search in this file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SIX_BY_SIX = "######\n#@   #\n# $$ #\n#.  .#\n#    #\n######"
 
 
 def play(level: Level, boxes: frozenset[int], player: int, move: int) -> tuple[frozenset[int], int]:
-    """One move by the rules alone: walk, or push one box onto a free cell."""
+    """One move by the rules alone: walk, or push one box to a free cell."""
     step = (-level.width, level.width, -1, 1)[move]
     ahead, beyond = player + step, player + 2 * step
     if level.walls[ahead]:
@@ -68,7 +68,7 @@ def exhaustive(level: Level) -> int:
 
 
 def replay(level: Level, moves: tuple[int, ...]) -> tuple[bool, int]:
-    """Return (whether all boxes are on targets at the end, and only then; pushes)."""
+    """Return (whether all boxes are on targets at the end and not before, number of pushes)."""
     boxes, player, pushes = frozenset(level.boxes), level.player, 0
     for move in moves:
         assert boxes != frozenset(level.targets), "solved before the last move"
@@ -81,7 +81,7 @@ def replay(level: Level, moves: tuple[int, ...]) -> tuple[bool, int]:
 
 @st.composite
 def small_levels(draw: st.DrawFn) -> Level:
-    """Any position, solvable or not: floor need not even hang together."""
+    """Any position, solvable or not: the floor need not even be connected."""
     height, width = draw(st.integers(4, 6)), draw(st.integers(4, 7))
     inner = [y * width + x for y in range(1, height - 1) for x in range(1, width - 1)]
     num_boxes = draw(st.integers(1, 3 if len(inner) <= 12 else 2))
@@ -93,7 +93,7 @@ def small_levels(draw: st.DrawFn) -> Level:
     return Level(height, width, walls, tuple(sorted(targets)), tuple(sorted(pieces[1:])), pieces[0])
 
 
-def test_a_corridor_takes_as_many_moves_as_the_box_is_from_its_target():
+def test_a_corridor_takes_as_many_moves_as_the_boxs_distance_to_its_target():
     level = parse_level("#######\n#@$  .#\n#######")
     found = solve(level)
     assert (found.status, found.moves, found.pushes) == ("solved", (3, 3, 3), 3)
@@ -115,7 +115,7 @@ def test_python_search_and_table_agree_with_exhaustive_search(level: Level):
         assert replay(level, found.moves) == (True, found.pushes)
     best = optimal_moves(level)
     assert bool(best) == (truth > 0)
-    # Exactly the moves that leave one move less begin an optimal solution.
+    # A move begins an optimal solution exactly if one move less remains after it.
     for move in range(4):
         boxes, player = play(level, frozenset(level.boxes), level.player, move)
         after = replace(level, boxes=tuple(sorted(boxes)), player=player)
@@ -130,11 +130,11 @@ def test_numba_returns_the_same_moves_as_python(level: Level):
     assert solve(level, engine="numba") == solve(level, engine="python")
 
 
-def test_more_boxes_than_the_exact_matching_takes_are_solved_optimally_too():
+def test_levels_with_too_many_boxes_for_exact_matching_are_solved_optimally():
     level = parse_level("##########\n#@       #\n# $$$$$$$#\n# .......#\n##########")
     assert len(level.boxes) == 7 > solver.EXACT_BOXES
     found = solve(level, engine="python")
-    # By hand: one push for each of seven boxes. From behind a box to behind the next takes one move
+    # By hand: one push for each of seven boxes. From one box to the next it is one move
     # up and one right after a push, and the first takes one right.
     assert replay(level, found.moves) == (True, 7)
     assert len(found.moves) == 1 + 7 + 6 * 2
@@ -153,15 +153,15 @@ def test_boxes_on_targets_do_not_hide_a_shorter_solution_of_many_boxes():
         assert solve(level, engine="numba") == found
 
 
-def test_a_limit_that_is_reached_is_unknown_and_never_unsolvable():
-    # No other test's level: what is known of one needs no search.
+def test_reaching_a_limit_means_unknown_not_unsolvable():
+    # No other test uses this level: a level in the cache needs no search.
     level = parse_level("\n".join(reversed(FOUR_BOXES.splitlines())))
     assert solve(level, max_nodes=3, engine="python").status == "unknown"
     assert solve(level, max_nodes=3).expanded == 3
     assert solve(level, max_seconds=0.0, engine="python").status == "unknown"
     assert optimal_remaining(level, max_nodes=3) == -1
     assert deadlock(level, max_nodes=3) == "unknown"
-    # A later call that may look further is not bound by what was remembered.
+    # A later call with a larger limit is not bound by the cached result.
     assert optimal_remaining(level) == len(solve(level).moves) > 0
 
 
@@ -181,7 +181,7 @@ def test_cheap_deadlocks_are_proven_without_a_search(rows: str):
     assert exhaustive(level) == -2
 
 
-def test_positions_on_a_solutions_way_are_remembered():
+def test_positions_along_a_solution_are_cached():
     level = parse_level(FOUR_BOXES)
     board = board_of(level)
     assert board.table is None, "four boxes on 48 cells are too many positions for a table"
@@ -235,7 +235,7 @@ def test_python_and_numba_agree_on_boxoban_levels(test_data: Path):
         )
 
 
-def test_numba_is_loaded_for_large_rooms_and_python_answers_where_it_is_missing():
+def test_numba_is_loaded_for_large_rooms_and_python_is_the_fallback():
     code = (
         "import sys\n"
         "from creditrl.envs.sokoban.levels import parse_level\n"
@@ -255,7 +255,7 @@ def test_numba_is_loaded_for_large_rooms_and_python_answers_where_it_is_missing(
     assert message.startswith("MissingExtraError") and install_command("fast") in message
 
 
-def test_a_small_room_gets_a_table_once_it_is_asked_about_often():
+def test_a_small_room_gets_a_table_after_repeated_queries():
     level = parse_level("########\n#@     #\n# $  $ #\n#  ..  #\n#      #\n########")
     board = board_of(level)
     free = [cell for cell in board.floor_cells if cell not in (*level.boxes, *level.targets)]

@@ -1,4 +1,4 @@
-"""Stored levels: they are the generator's, byte for byte."""
+"""Stored levels equal the generator's, byte for byte."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def easy(split: str) -> GeneratedLevels:
 
 
 @pytest.mark.parametrize("split", SIZES)
-def test_a_stored_level_is_the_generators(split: str):
-    # After a change of the format, write pack_levels of all drawn levels into the file.
+def test_a_stored_level_equals_the_generators(split: str):
+    # After a change of the format, write pack_levels of all generated levels into the file.
     tasks = easy(split)
     last = SIZES[split] - 1
     for index in (*range(0, last, last // 300), last):
@@ -28,11 +28,11 @@ def test_a_stored_level_is_the_generators(split: str):
 def test_every_task_of_the_tier_is_stored():
     assert dict(TIERS[STORED_TIER].sizes) == SIZES
     assert FILE.stat().st_size == 4 * sum(SIZES.values())
-    # The test above draws some of them; all were drawn when the file was written.
+    # The test above generates some of them; all were generated when the file was written.
     assert blake2b(FILE.read_bytes(), digest_size=8).hexdigest() == "4315cf828cf364ff"
 
 
-def test_stored_levels_are_packed_as_they_were_read():
+def test_packing_stored_levels_reproduces_the_file():
     levels = [stored_level("valid_seen", index) for index in range(100)]
     at = 4 * SIZES["train"]
     assert pack_levels(levels) == FILE.read_bytes()[at : at + 400]

@@ -1,4 +1,4 @@
-"""Task sets: the same tasks everywhere, splits that share nothing, level files of a user."""
+"""Task sets: reproducible tasks, disjoint splits, level files of a user."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIZES = {"easy": 300, "medium": 150, "hard": 20, "boxoban": 12}
 
 
 def mirrored(level: Level, turns: int, flip: bool) -> Level:
-    """The same level turned by quarter turns, and mirrored."""
+    """The same level rotated by quarter turns, and mirrored."""
     rows = np.array([list(row) for row in format_level(level).split("\n")])
     rows = np.rot90(rows, turns)
     if flip:
@@ -40,7 +40,7 @@ def mirrored(level: Level, turns: int, flip: bool) -> Level:
 
 
 @pytest.mark.parametrize("tier", list(TIERS))
-def test_tasks_have_what_their_tier_promises_and_splits_share_no_level(tier: str):
+def test_tasks_are_within_their_tiers_bounds_and_splits_share_no_level(tier: str):
     wanted = TIERS[tier]
     levels, rooms = {}, {}
     for split in SPLITS:
@@ -99,7 +99,7 @@ def test_tasks_are_found_by_id_and_unknown_ids_are_named():
             tasks.find(wrong)
 
 
-def test_the_cache_is_bounded_and_does_not_travel(monkeypatch: pytest.MonkeyPatch):
+def test_the_cache_is_bounded_and_not_pickled(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "_CACHED_TASKS", 10)
     tasks = sokoban_tasks("easy", "train")
     first = tasks.task(0)
@@ -112,7 +112,7 @@ def test_the_cache_is_bounded_and_does_not_travel(monkeypatch: pytest.MonkeyPatc
     assert len(copy._made) == 0 and copy.task(29) == tasks.task(29)
 
 
-def test_settings_override_the_tiers():
+def test_settings_override_those_of_the_tier():
     tasks = sokoban_tasks(
         "easy", "valid_seen", dim=(7, 8), num_boxes=2, min_optimal_moves=6, max_optimal_moves=9
     )
@@ -132,7 +132,7 @@ def official(split: str, data_dir: Path, **more):
 
 
 def boxoban_text(count: int, first: int) -> str:
-    """Real-looking files: generated levels in Boxoban's layout."""
+    """Realistic files: generated levels in Boxoban's layout."""
     tasks = sokoban_tasks("boxoban", "train")
     return "".join(f"; {i}\n{format_level(tasks.task(first + i).data)}\n\n" for i in range(count))
 
@@ -166,19 +166,19 @@ def test_the_releases_own_folders_are_the_splits(release: Path):
     assert math.isnan(train[0].difficulty)
 
 
-def test_levels_of_the_release_that_are_missing_are_counted(release: Path, tmp_path: Path):
+def test_missing_levels_of_the_release_are_counted(release: Path, tmp_path: Path):
     def said(split: str, subset: str | None = None, folder: Path = release) -> str:
         return str(official(split, folder, subset=subset).coverage)
 
     assert said("train", "unfiltered") == "8 of 900,000 levels of Boxoban's unfiltered/train"
     assert said("all", "unfiltered") == "24 of 1,001,000 levels of Boxoban's unfiltered"
-    # What is divided by content is compared before it is divided.
+    # Files that are split by content are counted before the split.
     assert said("train", "hard") == "8 of 3,332 levels of Boxoban's hard"
     assert said("train").startswith("24 of 1,353,332 levels of Boxoban's ")
     assert [str(one).split()[2] for one in official_coverage(release)] == [
         *("3,332", "500,000", "1,001,000")
     ]
-    # One file, and levels of one's own, are what they are.
+    # A single file and a user's own levels have no expected number.
     assert said("all", None, release / "hard" / "000.txt") == "None"
     (tmp_path / "mine.xsb").write_text(TINY)
     assert said("all", None, tmp_path) == "None" and official_coverage(tmp_path) == []
