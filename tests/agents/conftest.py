@@ -1,4 +1,4 @@
-"""Tiny models and tokenizers, made on the spot: nothing is downloaded."""
+"""Tiny models and tokenizers made by the tests: nothing is downloaded."""
 
 from __future__ import annotations
 

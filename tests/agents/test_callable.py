@@ -27,7 +27,7 @@ def write(folder: Path, code: str) -> str:
     return str(path)
 
 
-def test_a_function_is_told_the_observation_and_what_can_be_done():
+def test_a_function_gets_the_observation_and_the_admissible_actions():
     told = []
 
     def act(observation, info):
@@ -79,7 +79,7 @@ def test_a_class_has_an_object_per_copy_that_is_reset_with_each_episode():
     assert agent.act([prompt(0), prompt(1, turn=2)]) == [Reply("1"), Reply("3")]
 
 
-def test_what_a_function_raises_ends_its_own_episode_alone():
+def test_an_exception_in_a_function_ends_only_its_own_episode():
     def act(observation, info):
         if observation == "bad":
             raise KeyError("lamp")
@@ -123,7 +123,7 @@ def test_calls_run_concurrently_up_to_the_limit():
         assert (at_work, most) == (0, allowed)
 
 
-def test_a_call_that_hangs_or_breaks_ends_its_episode_and_blocks_nobody():
+def test_a_call_that_hangs_or_breaks_ends_only_its_episode():
     stop = threading.Event()
 
     def act(observation, info):
@@ -164,7 +164,7 @@ def test_files_modules_and_batched_agents_are_found(tmp_path, monkeypatch):
         assert agent.name == f"callable:{place}:{name}"
         assert agent.act([prompt()]) == [Reply(says)]
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "mine", raising=False)  # of other tests
+    monkeypatch.delitem(sys.modules, "mine", raising=False)  # from other tests
     assert import_agent("mine:act").act([prompt()]) == [Reply("right")]
 
 

@@ -48,7 +48,7 @@ def ask_one(client: ChatClient, text: str = "Hello?"):
 # -- what is sent ---------------------------------------------------------------------------------
 
 
-def test_what_is_set_is_sent_and_nothing_else(endpoint, monkeypatch):
+def test_only_the_given_settings_are_sent(endpoint, monkeypatch):
     ask_one(client(endpoint, temperature=0, top_p=0.9, max_tokens=7, seed=3, extra={"n": 1}))
     assert endpoint.requests == [
         {
@@ -61,14 +61,14 @@ def test_what_is_set_is_sent_and_nothing_else(endpoint, monkeypatch):
             "messages": [{"role": "user", "content": "Hello?"}],
         }
     ]
-    # OpenAI's key goes to nobody else, and surrogates do not break a request.
+    # OpenAI's key is sent to no other host, and surrogates do not break a request.
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     ask_one(client(endpoint, temperature=None, stop=("\n",)), "a\ud800b")
     assert endpoint.requests[1].keys() == {"model", "stop", "messages"}
     assert "authorization" not in endpoint.headers[1] and endpoint.prompts()[1] == "a?b"
 
 
-def test_the_closing_tag_that_ended_an_answer_is_read_with_it(endpoint):
+def test_a_closing_tag_used_as_stop_string_is_restored(endpoint):
     agent = ChatAgent(client(endpoint, stop=("</action>",)))
     said = "<think>a</think><action>up"
     endpoint.plans = [Plan(said), Plan(said, finish_reason="length"), Plan("up")]
@@ -179,7 +179,7 @@ def test_prices_of_public_endpoints_come_from_litellms_table(tmp_path, monkeypat
     monkeypatch.syspath_prepend(tmp_path)
     assert listed_prices("toy", "https://api.openai.com/v1") == pytest.approx((2.0, 8.0))
     assert listed_prices("org/toy", "https://api.together.xyz/v1") == pytest.approx((1.0, 1.0))
-    own = "https://llm.together.co.uk/v1"  # somebody's own host, not the provider's
+    own = "https://llm.together.co.uk/v1"  # a self-hosted server, not the provider's
     for url in ("http://127.0.0.1:8000/v1", "http://localhost/v1", "https://api.groq.com/v1", own):
         assert listed_prices("toy", url) is None
     # Prices that are set take precedence.
@@ -334,7 +334,7 @@ def test_sampled_answers_differ_and_are_replayed_in_order_from_the_cache(endpoin
     assert not ask_one(again, "a").cached  # the fourth draw is new
 
 
-def test_failures_are_not_kept_and_answers_can_be_forgotten(endpoint):
+def test_failures_are_not_cached_and_answers_can_be_removed(endpoint):
     endpoint.plans = [Plan(status=400)]
     asked = client(endpoint, temperature=0)
     assert ask_one(asked).status == "error"
@@ -344,7 +344,9 @@ def test_failures_are_not_kept_and_answers_can_be_forgotten(endpoint):
     assert not ask_one(asked).cached
 
 
-def test_a_damaged_file_is_asked_again_and_a_folder_that_refuses_is_said_once(endpoint, tmp_path):
+def test_a_damaged_cache_file_is_requested_again_and_an_unwritable_folder_warns_once(
+    endpoint, tmp_path
+):
     asked = client(endpoint, temperature=0)
     ask_one(asked)
     (path,) = (tmp_path / "cache" / "chat").rglob("*.json")
@@ -391,7 +393,7 @@ def test_settings_are_read_from_one_line(endpoint):
             ChatSettings.of(line, {})
 
 
-def test_pictures_go_as_png_in_their_places_between_the_words(endpoint):
+def test_pictures_are_sent_as_png_at_their_places_in_the_text(endpoint):
     image = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
     agent(endpoint).act([Prompt("What is this?", image=image)])
     text, picture = endpoint.requests[0]["messages"][0]["content"]
@@ -408,7 +410,7 @@ def test_pictures_go_as_png_in_their_places_between_the_words(endpoint):
     assert [parts[k]["image_url"]["url"] for k in (1, 3)] == [png_url(dark), png_url(light)]
 
 
-def test_an_episode_in_a_form_that_grows_shows_all_that_was_said(endpoint):
+def test_a_growing_form_sends_the_whole_conversation(endpoint):
     endpoint.answer = lambda body: "Thought: on.\nAction: right"
     venv = gym.make_vec(TOY, num_envs=2).unwrapped
     played = run_episodes(venv, agent(endpoint), get_form("react"), seed=0)
@@ -419,7 +421,7 @@ def test_an_episode_in_a_form_that_grows_shows_all_that_was_said(endpoint):
     assert turns > 2 and roles == ["user", "assistant"] * turns + ["user"]
     assert last[3] == {"role": "assistant", "content": "Thought: on.\nAction: right"}
     assert last[4]["content"].startswith("Observation: ")
-    # Prompts without messages are one message of the user.
+    # Prompts without messages are sent as one user message.
     asked = agent(endpoint, temperature=0.4)
     asked.act([Prompt("text")])
     assert endpoint.requests[-1]["messages"] == [{"role": "user", "content": "text"}]
@@ -428,7 +430,7 @@ def test_an_episode_in_a_form_that_grows_shows_all_that_was_said(endpoint):
     assert report["usage"]["requests"] == 1
 
 
-def test_episodes_whose_endpoint_fails_are_invalid_and_the_others_go_on(endpoint):
+def test_a_failing_endpoint_invalidates_only_its_episodes(endpoint):
     count = {"n": 0}
 
     def answer(body):

@@ -1,4 +1,4 @@
-"""Chat formats beside those of test_templates.py: templates that drop turns, and none."""
+"""Chat formats beyond test_templates.py: templates that drop turns, and no template."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_begin_token_is_written_where_the_tokenizer_would(chat_tokenizer_mak
     assert ChatFormat(tokenizer).first([Message("user", "x")]) == "<|im_start|>x"
 
 
-def test_a_turn_is_ended_behind_a_reply_that_a_stop_string_ended(chat_tokenizer):
+def test_a_reply_that_ended_at_a_stop_string_gets_the_end_of_turn(chat_tokenizer):
     chat = ChatFormat(chat_tokenizer)
     assert chat.turn_end_id == chat_tokenizer.convert_tokens_to_ids("<|im_end|>")
     agent = SimpleNamespace(chat_format=chat, stop=("</action>",), stop_ids={chat.turn_end_id})

@@ -82,7 +82,7 @@ def scored(model, prompt_ids, options, temperature, actions):
     return found
 
 
-def test_a_tree_knows_what_may_follow():
+def test_a_tree_lists_the_tokens_that_may_follow():
     tree = tree_of(ReplyList(((1, 2, 9), (1, 3, 9), (4, 9))))
     assert [tree.tokens[node] for node in tree.way((1, 3, 9))] == [(1, 4), (2, 3), (9,), ()]
     assert tree.forced(tree.children[0][4]) == ([9], tree.children[tree.children[0][4]][9])
@@ -91,9 +91,7 @@ def test_a_tree_knows_what_may_follow():
 
 
 @pytest.mark.parametrize(("actions", "temperature"), [("listed", 1.0), ("choice", 0.6)])
-def test_log_probabilities_are_those_of_every_listed_string_by_itself(
-    make, model, temperature, actions
-):
+def test_log_probabilities_equal_those_of_each_string_alone(make, model, temperature, actions):
     agent = make(temperature=temperature, actions=actions)
     for prompt, reply in zip(ask(24), agent.act(ask(24)), strict=True):
         if not prompt.choices:
@@ -107,7 +105,7 @@ def test_log_probabilities_are_those_of_every_listed_string_by_itself(
         assert reply.logprobs == pytest.approx(brute[at], abs=1e-5)
 
 
-def test_replies_of_one_token_are_chosen_among_the_list(make, model):
+def test_one_token_replies_are_sampled_from_the_list(make, model):
     replies = make(max_new_tokens=1).act(ask(4, lists=[("up", "left"), ("down",)]))
     for reply in replies:
         brute = brute_force(model, reply.prompt_ids, reply.options.ids, 1.0)
@@ -117,7 +115,7 @@ def test_replies_of_one_token_are_chosen_among_the_list(make, model):
 
 
 @pytest.mark.parametrize("actions", ["listed", "choice"])
-def test_listed_strings_come_as_often_as_their_probabilities_say(make, model, actions):
+def test_listed_strings_are_sampled_with_their_probabilities(make, model, actions):
     prompts = [replace(ask(1)[0], copy=i) for i in range(4000)]
     replies = make(seed=3, actions=actions).act(prompts)
     brute = brute_force(model, replies[0].prompt_ids, replies[0].options.ids, 1.0, actions)
@@ -141,7 +139,7 @@ def test_the_greedy_reply_takes_the_best_token_of_each_menu(make, model):
 
 
 @pytest.mark.parametrize("actions", ["listed", "choice"])
-def test_the_order_of_prompts_and_equal_ones_change_nothing(make, actions, monkeypatch):
+def test_the_order_and_repetition_of_prompts_change_nothing(make, actions, monkeypatch):
     from creditrl.agents import transformers
 
     prompts = ask(16)
@@ -154,7 +152,7 @@ def test_the_order_of_prompts_and_equal_ones_change_nothing(make, actions, monke
 
 
 @pytest.mark.parametrize("actions", ["listed", "choice"])
-def test_conversations_that_grow_are_read_on(make, actions):
+def test_growing_conversations_continue_from_the_cache(make, actions):
     agent, again = make(actions=actions), make(actions=actions, keep_turns=False)
     first = agent.act(ask(4))
     assert [r.token_ids for r in first] == [r.token_ids for r in again.act(ask(4))]
@@ -178,7 +176,7 @@ def test_a_list_that_does_not_fit_is_refused(make):
 
 
 def trajectories(replies):
-    """Return an episode of a turn for each reply."""
+    """Return an episode with one turn per reply."""
     made = []
     for number, r in enumerate(replies):
         said = {"reply_ids": r.token_ids, "logprobs": r.logprobs, "options": r.options}
@@ -198,7 +196,7 @@ def test_training_scores_replies_as_they_were_sampled(make, model, word_tokenize
     rows = build_rows(trajectories(replies))
     ours = policy.score(rows, temperature=0.7)
     assert ours == pytest.approx([p for r in replies for p in r.logprobs], abs=1e-5)
-    # And some of the tokens by themselves, with entropies among the menus.
+    # And with some of the tokens alone, with entropies over the menus.
     part = rows.select_tokens(np.arange(3, rows.num_tokens, 2))
     for batch in micro_batches(part, 60):
         scores = policy.reply_logprobs(batch, temperature=0.7, with_entropy=True)
@@ -209,7 +207,7 @@ def test_training_scores_replies_as_they_were_sampled(make, model, word_tokenize
             assert -1e-6 <= entropy <= np.log(possible) + 1e-6
 
 
-def test_the_gradient_is_that_of_every_listed_string_scored_by_itself(make, model, word_tokenizer):
+def test_the_gradient_equals_that_of_each_string_scored_alone(make, model, word_tokenizer):
     from creditrl.trainers.batch import micro_batches
     from creditrl.trainers.models.policy import Policy
 

@@ -35,7 +35,7 @@ def prompt(copy=0, turn=0, **more):
     return Prompt("asked", copy, "You see a lämp.\nAnd more.", ("look",), "Go.", turn, **more)
 
 
-def test_it_reads_a_line_and_writes_one(tmp_path):
+def test_a_program_reads_a_line_and_writes_one(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (256, 256, 3), dtype=np.uint8)
     with started(tmp_path, ECHO) as agent:
         agent.begin([4, 9])
@@ -50,7 +50,7 @@ def test_it_reads_a_line_and_writes_one(tmp_path):
     assert picture.startswith("data:image/png;base64,") and len(picture) > 1 << 17
 
 
-def test_a_process_that_ends_fails_its_episode_and_is_started_again(tmp_path):
+def test_a_process_that_exits_fails_its_episode_and_is_restarted(tmp_path):
     code = (
         "import json, sys\n"
         "for line in sys.stdin:\n"

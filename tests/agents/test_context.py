@@ -34,7 +34,7 @@ def test_oldest_turns_are_dropped_from_a_growing_conversation(chat_tokenizer, mo
         turns = trajectory.turns
         forgotten = [turn.forgotten for turn in turns]
         assert forgotten[0] == 0 and forgotten == sorted(forgotten)
-        assert forgotten[-1] > 0  # or nothing was tested
+        assert forgotten[-1] > 0  # otherwise nothing was tested
         first = turns[0].prompt_ids
         for before, turn in zip(turns, turns[1:], strict=False):
             assert len(turn.prompt_ids) + NEW <= positions
@@ -70,7 +70,7 @@ def test_dropping_the_oldest_turns_tokens_by_hand():
     assert after.prompt_ends == (2, 5, 8, 10)
 
 
-def test_a_history_gets_shorter(chat_tokenizer, model_maker):
+def test_a_history_prompt_is_shortened(chat_tokenizer, model_maker):
     def turns_of(positions: int) -> list[list[Turn]]:
         model = model_maker(vocabulary=len(chat_tokenizer), positions=positions)
         found = played(model, chat_tokenizer, get_form("tags"), ToyVectorEnv(2, max_turns=4))
@@ -87,7 +87,7 @@ def test_a_history_gets_shorter(chat_tokenizer, model_maker):
 
 
 class ChattyEngine(ToyEngine):
-    """Says more at every turn than any model here reads."""
+    """Produces more text at every turn than any model here can read."""
 
     def view(self, index_K: Any) -> Any:
         view = super().view(index_K)
@@ -118,7 +118,7 @@ def test_a_prompt_beyond_the_context_ends_only_its_own_episode(chat_tokenizer, m
     model = model_maker(vocabulary=len(chat_tokenizer), positions=1150)
     agent = Walker(model, chat_tokenizer, max_new_tokens=NEW)
     venv = ChattyVectorEnv(2, max_turns=4)
-    for seed in range(20):  # until copy 0 begins in cell 0
+    for seed in range(20):  # because copy 0 starts in cell 0
         venv.reset(seed=seed)
         if int(venv._info["cell"][0]) == 0:
             break

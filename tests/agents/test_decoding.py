@@ -26,13 +26,13 @@ def draw(uniform, logits=LOGITS, **changes):
     return token.tolist(), logp.exp().tolist()
 
 
-def test_a_draw_becomes_the_token_whose_share_it_falls_into():
+def test_a_draw_selects_the_token_whose_interval_it_falls_into():
     tokens, probabilities = draw([0.0, 0.49, 0.51, 0.79, 0.81, 1 - 2**-52])
     assert tokens == [0, 0, 1, 1, 3, 3]
     assert probabilities == pytest.approx([0.5, 0.5, 0.3, 0.3, 0.2, 0.2])
-    # An impossible one has none, at its edges either.
+    # An impossible token is never drawn, not even at the edges of its interval.
     assert 2 not in draw([0.8 + d for d in (-1e-9, 0.0, 1e-9)])[0]
-    # The greedy one is the best, with the model's probability.
+    # The greedy choice is the best token, with the model's probability.
     assert draw([0.99], greedy=True) == ([0], pytest.approx([0.5]))
 
 
@@ -50,7 +50,7 @@ def test_nucleus_keeps_the_smallest_sufficient_set():
 
 
 @pytest.mark.parametrize("size", [256, 512, 1_000])
-def test_blocks_of_a_vocabulary_are_drawn_from_as_one_list(size):
+def test_sampling_in_blocks_of_the_vocabulary_equals_sampling_at_once(size):
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn((3, size), generator=generator) * 4
     logits[:, 100:700] = -torch.inf
@@ -62,7 +62,7 @@ def test_blocks_of_a_vocabulary_are_drawn_from_as_one_list(size):
     assert logp.tolist() == pytest.approx(logits.log_softmax(-1)[row, token].tolist(), abs=1e-5)
 
 
-def test_the_last_possible_token_is_the_end_even_if_others_follow():
+def test_the_last_possible_token_covers_the_end_of_the_interval():
     tail = torch.full((1, 1_000), -torch.inf)
     tail[0, [3, 300]] = 0.0
     assert draw([0.0, 0.49, 0.51, 1 - 2**-52], tail)[0] == [3, 3, 300, 300]
@@ -70,7 +70,7 @@ def test_the_last_possible_token_is_the_end_even_if_others_follow():
     assert draw([1 - 2**-52], few)[0] == [1]
 
 
-def test_greedy_takes_the_largest_logit_where_shares_round_to_the_same():
+def test_greedy_takes_the_largest_logit_when_probabilities_round_alike():
     logits = torch.zeros((1, 50_000))
     logits[0, 7] = 1e-8
     assert draw([0.0], logits, greedy=True)[0] == [7]
@@ -86,7 +86,7 @@ def test_merging_keeps_the_order_of_first_appearance():
     st.integers(1, 200),
     st.data(),
 )
-def test_chunks_hold_every_prompt_once_and_keep_the_budget(lengths, new_tokens, budget, data):
+def test_chunks_contain_every_prompt_once_within_the_budget(lengths, new_tokens, budget, data):
     prompts = [(0,) * n for n in lengths]
     sizes = data.draw(st.lists(st.integers(1, 4), min_size=len(prompts), max_size=len(prompts)))
     order, chunks = chunk_prompts(prompts, sizes, new_tokens, budget)
@@ -98,13 +98,13 @@ def test_chunks_hold_every_prompt_once_and_keep_the_budget(lengths, new_tokens, 
         assert len(chunk) == 1 or rows * (longest + new_tokens) <= budget
 
 
-def test_memo_forgets_when_weights_change_and_when_it_is_full():
+def test_the_memo_is_cleared_when_weights_change_or_it_is_full():
     memo = LogitMemo(limit=300)
     memo.renew("weights 1", 2)
     memo.add([(1,), (2,)], torch.eye(4)[:2])
     memo.renew("weights 1", 290)
     assert memo.take([memo.row_of[(2,)]]).tolist() == [[0, 1, 0, 0]]
-    memo.renew("weights 1", 299)  # 2 + 299 would pass 300
+    memo.renew("weights 1", 299)  # 2 + 299 would exceed 300
     assert not memo.row_of
     memo.add([(1,)], torch.eye(4)[2:3])
     memo.renew("weights 2", 1)
@@ -112,7 +112,7 @@ def test_memo_forgets_when_weights_change_and_when_it_is_full():
     assert not memo.fits(301, 4)
 
 
-def test_memo_grows_and_keeps_what_it_has():
+def test_the_memo_keeps_its_entries_when_it_grows():
     memo = LogitMemo(limit=10_000)
     memo.renew("w", 1)
     for i in range(0, 1000, 100):

@@ -21,7 +21,7 @@ def result(**fields):
 
 
 class Parrot:
-    """Says one word with made-up tokens, and counts how it is asked."""
+    """Replies with one word and made-up tokens, and records how it is called."""
 
     name = "parrot"
 
@@ -57,7 +57,7 @@ def test_intervals_of_bounded_measures_stay_within_their_bounds():
         )
         for share in (m.success, m.score, m.grounding):
             assert 0.0 <= share.low < share.value < share.high <= 1.0
-        assert m.turns.low == m.tokens.low == 0.0  # 0 but once
+        assert m.turns.low == m.tokens.low == 0.0  # 0 except once
 
 
 def test_expert_solves_each_held_out_task_once():
@@ -112,7 +112,7 @@ def test_results_are_written_as_json(tmp_path, monkeypatch):
     assert (content["agent"], content["seed"], content["num_episodes"]) == ("random", 0, 1)
     assert content["episodes"] == [asdict(e) for e in found.episodes]
     assert content["overall"]["turns"]["low"] is None  # one episode: no interval
-    # What cannot be written leaves the old one.
+    # A failed write keeps the old file.
     monkeypatch.setattr("os.replace", lambda *a: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         found.write(path)
@@ -135,7 +135,7 @@ def test_invalid_evaluations_are_refused():
 
 
 @pytest.mark.parametrize("act", [lambda text: "up", lambda text: text.upper()])
-def test_a_function_of_the_observation_alone_is_told_what_one_argument_means(act):
+def test_a_one_argument_function_gets_an_error_that_explains_the_argument(act):
     with pytest.raises(ConfigError, match=r"<lambda>\(venv\) r.* takes \(observation, info\)"):
         evaluate("CreditRL/VisualSokoban-v0", act, episodes=1)
 
@@ -151,7 +151,7 @@ def test_evaluate_and_the_command_play_the_same_tasks(tmp_path):
     assert train.split == "train"
 
 
-def test_all_of_a_small_split_are_played_unless_told_otherwise(tmp_path):
+def test_a_small_split_is_played_whole_by_default(tmp_path):
     folder = tmp_path / "unfiltered" / "test"
     folder.mkdir(parents=True)
     wall, floor = "#" * 10, "#        #"

@@ -42,7 +42,7 @@ def scored(one: float, two: float) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """One hard scenario and one that is not, with two casts each."""
+    """One hard scenario and another, with two casts each."""
     hard = min(HARD_SCENARIOS)
     home = tmp_path / "sotopia"
     home.mkdir()
@@ -96,7 +96,7 @@ def test_the_table_by_hand(endpoint, folder, tmp_path, capsys):
         assert (every[setting].goal.value, every[setting].goal.n) == (6.0, 8)
         assert (hard[setting].success.value, every[setting].success.value) == (0.0, 0.5)
         assert every[setting].invalid == 0
-    # A dialogue with oneself is judged once for both sides: 4, and 8 with the partner.
+    # A dialogue with itself is judged once for both sides: 4, and 8 with the partner.
     assert judge.counts == {"ok": 12}
     # Self-chat asks for each of 20 turns once, in blocks of 3 and 1.
     assert talker.asked[:40] == [3] * 20 + [1] * 20
@@ -115,12 +115,12 @@ def test_the_table_by_hand(endpoint, folder, tmp_path, capsys):
     assert "with scores of the same judge and settings only" in " ".join(out.split())
 
 
-def test_episodes_that_could_not_be_judged_are_counted_and_in_no_mean(endpoint, folder):
+def test_unjudged_episodes_are_counted_but_not_averaged(endpoint, folder):
     judge = judged(endpoint)
     right = endpoint.answer
 
     def answer(body):
-        # The walk with Cy cannot be judged, whoever tries.
+        # The walk with Cy cannot be judged with any partner.
         text = body["messages"][0]["content"]
         return Plan(status=500) if "A walk." in text and "Cy Lee" in text else right(body)
 
@@ -148,7 +148,7 @@ def test_an_agent_whose_endpoint_fails_is_not_scored(endpoint, folder, tmp_path)
     assert math.isnan(GoalTable.read(path).cells["all"]["self-chat"].goal.value)
 
 
-def test_a_report_holds_the_table(endpoint, folder, tmp_path, capsys):
+def test_a_report_contains_the_table(endpoint, folder, tmp_path, capsys):
     found = goal_table(Talker(), "small-talk", judge=judged(endpoint), data_dir=folder)
     path = found.write(tmp_path / "talks.json")
     assert run(["report", str(path), "--out", str(tmp_path / "report")]) == 0
@@ -159,7 +159,7 @@ def test_a_report_holds_the_table(endpoint, folder, tmp_path, capsys):
     assert "temperature=0.0" in text and "same judge and settings only" in text
     assert run(["report", str(path), "--baseline", "talks"]) == 2
     assert "--baseline 'talks': there is no run" in capsys.readouterr().err
-    assert run(["view", str(path)]) == 2  # it has no episodes to look at
+    assert run(["view", str(path)]) == 2  # it has no episodes to show
     assert f"`creditrl report {path}` shows" in capsys.readouterr().err
     page = (tmp_path / "report" / "report.html").read_text("utf-8")
     assert "<td>6.00 [" in page
@@ -169,7 +169,7 @@ def test_a_report_holds_the_table(endpoint, folder, tmp_path, capsys):
         assert "goal table" in capsys.readouterr().err
 
 
-def test_rows_are_those_that_were_played(endpoint, folder):
+def test_the_table_has_only_rows_that_were_played(endpoint, folder):
     judge = judged(endpoint)
     for path in folder.iterdir():
         path.write_text(path.read_text().replace(min(HARD_SCENARIOS), "OTHER"))
@@ -181,7 +181,7 @@ def test_rows_are_those_that_were_played(endpoint, folder):
         goal_table(Talker(), 3, judge=judge, data_dir=folder)
 
 
-def test_builtin_negotiations_need_no_judge_that_reads():
+def test_builtin_negotiations_are_scored_without_a_language_model():
     found = goal_table(
         Talker(text="say: <accept>"), "scripted", judge="rules", data="builtin", limit=12
     )
@@ -218,7 +218,7 @@ def test_eval_with_a_model_behind_an_endpoint(endpoint, tmp_path, monkeypatch, c
     assert "no JSON in the answer" in line
 
 
-def test_the_table_on_the_command_line(endpoint, folder, tmp_path, monkeypatch, capsys):
+def test_the_command_line_prints_the_table(endpoint, folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     right = judged(endpoint) and endpoint.answer
     endpoint.answer = lambda body: (

@@ -34,15 +34,15 @@ def player(*lines):
         ("2", "go south"),
         ("take", "take [red] key"),
         ("TAKE", "take [red] key"),
-        ("go", "go"),  # two begin so: it goes as typed
+        ("go", "go"),  # ambiguous prefix: it is sent as typed
         ("go north", "go north"),
         ("0", "0"),
         ("dance", "dance"),
     ],
 )
-def test_a_line_means_an_action(line, action):
+def test_a_line_is_a_number_a_unique_prefix_or_an_action(line, action):
     assert complete(line, ACTIONS) == action
-    assert complete("1", ("8", "1")) == "1"  # a number that is an action is itself
+    assert complete("1", ("8", "1")) == "1"  # a number that is itself an action
 
 
 def test_the_player_sees_goal_observation_and_numbered_actions():
@@ -54,7 +54,7 @@ def test_the_player_sees_goal_observation_and_numbered_actions():
 
 
 def test_help_explains_and_takes_no_turn():
-    agent, out = player("", "help", "2")  # an empty line is asked again
+    agent, out = player("", "help", "2")  # an empty line is asked for again
     assert [r.text for r in agent.act([PROMPT])] == ["go south"]
     shown = out.getvalue()
     assert "Doors open by themselves." in shown and "help costs no turn" in shown

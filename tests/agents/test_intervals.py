@@ -48,7 +48,7 @@ def test_mean_interval_by_hand():
     assert e.high == pytest.approx(2.5 + 2.054262, abs=1e-5)
 
 
-def test_an_interval_ends_where_the_quantity_does():
+def test_an_interval_stays_within_the_bounds_of_the_quantity():
     # Scores 1, 1, 1, 0.9: mean 0.975, s = 0.05, half = 3.182446 * 0.05 / 2 = 0.079561.
     e = mean_interval([1.0, 1.0, 1.0, 0.9], bounds=(0.0, 1.0))
     assert e.value == 0.975 and e.high == 1.0
@@ -60,7 +60,7 @@ def test_an_interval_ends_where_the_quantity_does():
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=30))
-def test_a_bounded_interval_holds_the_mean_and_is_the_free_one_within_bounds(values):
+def test_a_bounded_interval_is_the_unbounded_one_clipped_and_contains_the_mean(values):
     free, e = mean_interval(values), mean_interval(values, bounds=(0.0, 1.0))
     assert 0.0 <= e.low <= e.value <= e.high <= 1.0
     assert e.value == free.value and (e.low, e.high) == (max(free.low, 0.0), min(free.high, 1.0))
@@ -75,7 +75,7 @@ def test_student_quantiles_agree_with_the_table(degrees, expected):
     assert student_quantile(0.975, degrees) == pytest.approx(expected, abs=6e-6 * expected)
 
 
-def test_exact_sums_and_the_expansion_meet():
+def test_exact_sums_and_the_expansion_agree_where_they_meet():
     # 200 degrees are summed, 201 expanded; the step between them is that of their neighbours.
     q = [student_quantile(0.975, v) for v in (199, 200, 201, 202)]
     steps = [a - b for a, b in zip(q, q[1:], strict=False)]
@@ -95,11 +95,11 @@ def test_many_paired_tasks_have_the_normal_interval():
     assert e.high == pytest.approx(0.098, abs=0.005)
 
 
-def test_seeds_that_disagree_widen_the_interval_and_equal_ones_do_not():
+def test_disagreeing_seeds_widen_the_interval_and_equal_ones_do_not():
     tasks = np.repeat([1.0, -1.0], 200)
     twice = paired_interval(np.stack([tasks, tasks], axis=1))
     assert twice.high - twice.low == pytest.approx(2 * 0.098, abs=0.01)
-    # Two seeds apart by 1: their mean is that of (0, 1), whose draws lie at 0 and 1 at 25 % each.
+    # Two seeds that differ by 1: their mean is that of (0, 1), whose draws are 0 or 1 at 25 % each.
     apart = paired_interval(np.stack([np.zeros(400), np.ones(400)], axis=1))
     assert apart.value == 0.5
     assert (apart.low, apart.high) == pytest.approx((0.0, 1.0))
@@ -108,11 +108,11 @@ def test_seeds_that_disagree_widen_the_interval_and_equal_ones_do_not():
 def test_holm_by_hand():
     # Sorted 0.01, 0.02, 0.04: times 3, 2 and 1 is 0.03, 0.04, 0.04.
     assert holm([0.04, 0.01, 0.02]) == pytest.approx((0.04, 0.03, 0.04))
-    # A later one is never below an earlier one: 0.03 x 2, then 0.04 x 1.
+    # An adjusted value is never below an earlier one: 0.03 x 2, then 0.04 x 1.
     assert holm([0.04, 0.03]) == pytest.approx((0.06, 0.06))
     assert holm([0.6, 0.9]) == pytest.approx((1.0, 1.0))
     assert holm([]) == ()
-    # One that is not there is not counted.
+    # A missing value is not counted.
     assert holm([0.02, math.nan, 0.03]) == pytest.approx((0.04, math.nan, 0.04), nan_ok=True)
 
 

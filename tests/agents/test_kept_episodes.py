@@ -1,4 +1,4 @@
-"""Evaluations keep observations, replies and actions, each episode once."""
+"""Evaluations store observations, replies and actions, each episode once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def kept(folder: Path) -> dict[int, object]:
     return {episode.group: episode for episode in sorted(episodes, key=lambda e: e.group)}
 
 
-def test_every_episode_is_kept_whole_under_its_number(tmp_path: Path) -> None:
+def test_every_episode_is_stored_whole_under_its_number(tmp_path: Path) -> None:
     result = play(tmp_path, Walker())
     episodes = kept(tmp_path)
     assert list(episodes) == [0, 1, 2, 3, 4, 5]
@@ -47,7 +47,7 @@ def test_an_episode_without_a_journal_line_is_dropped_and_replayed(tmp_path: Pat
         play(tmp_path, Walker(dies_after=15))
     store = TrajectoryStore(tmp_path / "r.trajectories")
     assert list(kept(tmp_path)) == [0, 1, 2]
-    # A kill between an episode and its line, and one in the middle of an episode.
+    # Killed between an episode and its line, and in the middle of an episode.
     journal = tmp_path / "r.episodes.jsonl"
     lines = journal.read_text().splitlines()
     assert json.loads(lines[3])["number"] == 2
@@ -60,7 +60,7 @@ def test_an_episode_without_a_journal_line_is_dropped_and_replayed(tmp_path: Pat
     assert list(kept(tmp_path)) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_torn_frame_is_removed_before_the_next_episode_is_added(tmp_path: Path) -> None:
+def test_an_incomplete_frame_is_removed_before_the_next_episode_is_added(tmp_path: Path) -> None:
     play(tmp_path, Walker(), episodes=2)
     episodes = list(TrajectoryStore(tmp_path / "r.trajectories").read())
     store = TrajectoryStore(tmp_path / "mine")
@@ -73,7 +73,7 @@ def test_a_torn_frame_is_removed_before_the_next_episode_is_added(tmp_path: Path
     assert list(after.read()) == episodes and after.damage == []
 
 
-def test_a_failed_episode_is_kept_and_replaced_by_the_one_that_ended(tmp_path: Path) -> None:
+def test_a_failed_episode_is_stored_and_replaced_by_its_successful_replay(tmp_path: Path) -> None:
     assert play(tmp_path, Walker(fails=[2] * 9), retries=1).failed == 1
     episodes = kept(tmp_path)
     assert episodes[2].error == "out of order" and len(episodes[2].turns) == 1
@@ -83,14 +83,14 @@ def test_a_failed_episode_is_kept_and_replaced_by_the_one_that_ended(tmp_path: P
     assert list(episodes) == [0, 1, 2, 3, 4, 5] and episodes[2].error == ""
 
 
-def test_a_spent_budget_leaves_what_ended(tmp_path: Path) -> None:
+def test_after_a_spent_budget_the_finished_episodes_remain(tmp_path: Path) -> None:
     play(tmp_path, Walker(), budget=Budget(turns=14))
     assert list(kept(tmp_path)) == [0, 1, 2]
     play(tmp_path, Walker())
     assert list(kept(tmp_path)) == [0, 1, 2, 3, 4, 5]
 
 
-def test_keeping_changes_no_result(tmp_path: Path) -> None:
+def test_storing_episodes_changes_no_result(tmp_path: Path) -> None:
     bare, made = (
         evaluate("WebShop", Walker(), episodes=4, env_options={"max_turns": 3}, files=files)
         for files in (None, EpisodeFiles(tmp_path / "j.jsonl", tmp_path / "kept"))

@@ -22,7 +22,7 @@ def play(endpoint: ChatServer, env: str = "VisualSokoban", **settings):
 
 
 @pytest.mark.parametrize("env", ["VisualSokoban", "ALFWorld", "WebShop", "VirtualHome", "SOTOPIA"])
-def test_a_chat_model_is_told_task_actions_and_format_of_replies(endpoint, env) -> None:
+def test_a_chat_model_is_given_the_task_the_actions_and_the_reply_format(endpoint, env) -> None:
     asked = []
 
     class Told(ChatAgent):
@@ -33,13 +33,13 @@ def test_a_chat_model_is_told_task_actions_and_format_of_replies(endpoint, env) 
     agent = Told("toy", base_url=endpoint.url)
     assert evaluate(env, agent, episodes=2, env_options=SMALL).form == "tags"
     first, second = (endpoint.requests[k]["messages"][-1]["content"] for k in (0, 1))
-    # The first question is asked alone, by ask_first.
+    # ask_first sends the first question alone.
     assert asked[0].goal and asked[0].goal in second
     for told in (first, second):
         assert "The admissible actions are" in told and "<action> </action>" in told
 
 
-def test_the_command_asks_in_the_same_form(endpoint, tmp_path, monkeypatch) -> None:
+def test_the_command_uses_the_same_prompt_form(endpoint, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["eval", "VisualSokoban", "--agent", "chat", "--model", "toy", "--episodes", "2"]
     words += ["--base-url", endpoint.url, "--max-turns", "3", "--num-envs", "1"]
@@ -75,7 +75,7 @@ def test_an_endpoint_is_shown_the_pictures_of_the_last_turns(endpoint) -> None:
     told = [body["messages"][-1]["content"] for body in endpoint.requests]
     counts = [sum(part["type"] == "image_url" for part in parts) for parts in told]
     assert counts == [1, 2, 2]
-    # The second of one question is the first of the next.
+    # The second picture of one request is the first of the next.
     (_, second), (first, _) = (
         [part["image_url"] for part in parts if part["type"] == "image_url"] for parts in told[1:]
     )
@@ -97,7 +97,7 @@ def test_a_native_tool_call_is_the_action(endpoint) -> None:
     assert not ToolsForm().parse("up").valid_format
 
 
-def test_a_policy_remembers_how_it_was_asked(tmp_path: Path) -> None:
+def test_a_saved_policy_keeps_its_prompt_form(tmp_path: Path) -> None:
     policy = tmp_path / "run" / "policy" / "last"
     policy.mkdir(parents=True)
     (policy / "config.json").touch()

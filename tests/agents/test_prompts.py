@@ -84,7 +84,7 @@ def test_a_written_reply_is_read_back(name, thought):
 # -- plain ------------------------------------------------------------------------------------
 
 
-def test_plain_shows_the_observation_and_nothing_else():
+def test_plain_shows_only_the_observation():
     form = get_form("plain")
     assert form.context == "window" and form.messages(sokoban(turn=3)) == (Message("user", ROOM),)
     assert form.parse(" up\n").action == "up" and not form.parse("  ").valid_format
@@ -120,17 +120,17 @@ def test_react_begins_with_instructions_ok_example_and_task():
     assert [f"\n{n}. " in head for n in (1, 2, 3, 4)] == [True, True, True, False]
     assert SOKOBAN.invalid_answer in head
     assert messages[-1].content.endswith(f"Push every box onto a target.\n{ROOM}")
-    # The example is in the form that it asks for.
+    # The example is in the form that the instructions describe.
     replies = [form.parse(m.content) for m in messages[3:] if m.role == "assistant"]
     assert [r.action for r in replies] == [t.action for t in SOKOBAN.example.turns]
     assert all(r.valid_format for r in replies)
-    # Without one, it goes straight to the task, and does not repeat a goal that is stated.
+    # Without an example, the task follows at once, and a goal that is stated is not repeated.
     assert len(get_form("react", one_shot=False).messages(sokoban())) == 3
     assert len(form.messages(sokoban(env_id="Other/Thing-v3"))) == 3
     assert form.messages(STATED)[-1].content == STATED.observation
 
 
-def test_react_later_says_only_what_is_new():
+def test_later_react_messages_contain_only_the_new_observation():
     assert get_form("react").messages(sokoban(turn=1)) == (Message("user", f"Observation: {ROOM}"),)
     listed = get_form("react", list_actions=True).messages(
         sokoban(turn=1, admissible_actions=("look", "help"))
@@ -145,13 +145,13 @@ def test_react_later_says_only_what_is_new():
         ("Thought: a\nb\nAction: take mug 1 from desk 1\n", "take mug 1 from desk 1", True),
         ("Action: up", "up", False),  # no thought
         ("Thought: go\nAction: ", "", False),
-        ("Thought: go\nAction: up\nObservation: solved", "up", False),  # invents what comes next
+        ("Thought: go\nAction: up\nObservation: solved", "up", False),  # invents an observation
         ("Well.\nThought: go\nAction: up", "up", False),
         ("just up", "just up", False),
         ("The word Action: here is no line of its own", None, False),
     ],
 )
-def test_react_replies(reply, action, valid):
+def test_react_replies_are_parsed(reply, action, valid):
     parsed = parse_react(reply)
     assert parsed.action == (reply if action is None else action)
     assert parsed.valid_format is valid
@@ -197,7 +197,7 @@ def test_tags_drop_the_history_of_a_prompt_that_is_too_long():
     assert "short" in kept.content
 
 
-def test_tags_with_a_picture():
+def test_tags_can_contain_a_picture():
     history = [(ROOM, "up")]
     (image,) = get_form("tags", observation="image").messages(sokoban(turn=1, history=history))
     assert image.content.count(IMAGE_PLACEHOLDER) == 1
@@ -223,13 +223,13 @@ def test_tags_show_the_pictures_of_the_last_turns_in_their_places():
     assert f"[Observation 3: '{IMAGE_PLACEHOLDER}', Action 3: 'left']" in text
     assert f"current observation is:\n{IMAGE_PLACEHOLDER}" in text
     assert text.count(IMAGE_PLACEHOLDER) == 2
-    # The window is as long as its pictures ask for, and shows no more than there are.
+    # The window is as long as the number of pictures, and never longer than the history.
     assert asked(3, observation="image", recent_images=4).count(IMAGE_PLACEHOLDER) == 4
     assert asked(1, observation="image", recent_images=4).count(IMAGE_PLACEHOLDER) == 2
     both = asked(3, observation="both", recent_images=2)
     assert f"[Observation 3: '{IMAGE_PLACEHOLDER}\nroom 2', Action 3: 'left']" in both
     assert "[Observation 2: 'room 1', Action 2: 'down']" in both
-    assert asked(3, recent_images=4) == asked(0)  # words show none
+    assert asked(3, recent_images=4) == asked(0)  # words contain none
     with pytest.raises(ConfigError, match="recent_images=0"):
         get_form("tags", recent_images=0)
 
@@ -247,7 +247,7 @@ def test_tags_show_the_pictures_of_the_last_turns_in_their_places():
         ("UP", "up", False),
     ],
 )
-def test_tag_replies(reply, action, valid):
+def test_tag_replies_are_parsed(reply, action, valid):
     parsed = parse_tags(reply)
     assert parsed.action == (reply.lower() if action is None else action)
     assert parsed.valid_format is valid
@@ -256,7 +256,7 @@ def test_tag_replies(reply, action, valid):
 # -- words ------------------------------------------------------------------------------------
 
 
-def test_words_are_found_for_every_version_and_fall_back():
+def test_words_are_found_for_every_version_with_a_fallback():
     def of(env_id):
         return words_for(Ask("", env_id=env_id))
 
@@ -264,7 +264,7 @@ def test_words_are_found_for_every_version_and_fall_back():
     assert of("Nobody/Knows-v0") is GENERIC and of("") is GENERIC
 
 
-def test_an_environment_may_choose_its_words_by_what_is_asked():
+def test_an_environment_can_choose_its_words_by_the_ask():
     register("Test/Moody-v0", "moody")
     assert words_for(Ask("HO", env_id="Test/Moody-v3")) is LOUD
     assert words_for(Ask("ho", env_id="Test/Moody-v3")) is QUIET

@@ -47,7 +47,7 @@ def test_reflections_are_shown_for_the_same_task_only():
         get_form("reflexion", trials=0)
 
 
-def test_the_question_tells_the_whole_attempt_and_that_it_failed():
+def test_the_reflection_prompt_has_the_whole_failed_attempt():
     form = ReflexionForm()
     trial = failed(
         ("You see a box.", "Thought: a\nAction: look"),
@@ -65,7 +65,7 @@ def test_the_question_tells_the_whole_attempt_and_that_it_failed():
 
 
 class Learner:
-    """Plays wrong until its prompt holds what it wrote after the failure."""
+    """Plays wrong until its prompt contains the reflection it wrote after the failure."""
 
     name = "learner"
 

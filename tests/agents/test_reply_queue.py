@@ -105,7 +105,7 @@ def test_free_copies_play_the_episodes_of_lockstep(workers: int):
             for schedule in ("lockstep", "free")
         )
     assert together == apart
-    assert len({len(t.turns) for t in apart}) > 2  # or the order of replies would say little
+    assert len({len(t.turns) for t in apart}) > 2  # else the order would show little
 
 
 class Release:
@@ -121,7 +121,7 @@ class Release:
             self.over.set()
 
 
-def test_a_reply_that_takes_long_delays_its_copy_alone():
+def test_a_slow_reply_delays_only_its_copy():
     release = Release(4)
 
     class Held(Threaded):
@@ -134,7 +134,7 @@ def test_a_reply_that_takes_long_delays_its_copy_alone():
     assert release.over.is_set() and all(t.turns for t in played)
 
 
-def test_a_step_that_takes_long_delays_its_workers_copies_alone(tmp_path: Path):
+def test_a_slow_step_delays_only_its_workers_copies(tmp_path: Path):
     release = Release(4)
     release.over.set = (tmp_path / "there").touch  # type: ignore[method-assign]
 
@@ -149,7 +149,7 @@ def test_a_step_that_takes_long_delays_its_workers_copies_alone(tmp_path: Path):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_evaluation_is_the_same_whoever_plays_an_episode(workers: int):
+def test_an_evaluation_does_not_depend_on_which_copy_plays_an_episode(workers: int):
     def measured(schedule: Any, num_envs: int) -> Any:
         with closing(SlowVectorEnv(num_envs, workers=workers)) as venv:
             return evaluate(venv, Threaded(), PLAIN, tasks=[0, 1, 2] * 3, schedule=schedule)
@@ -157,7 +157,7 @@ def test_an_evaluation_is_the_same_whoever_plays_an_episode(workers: int):
     apart, few, many = (measured("free", copies) for copies in (5, 2, 12))
     assert apart.episodes == few.episodes == many.episodes  # with more copies than episodes, too
     assert [e.task for e in apart.episodes] == [f"train/{i % 3}" for i in range(9)]
-    # A block's copies sample by their own numbers, so only what the environment decides is equal.
+    # A block's copies sample with their own numbers, so only the environment's part is equal.
     together = measured("lockstep", 5)
     assert [e.task_hash for e in apart.episodes] == [e.task_hash for e in together.episodes]
 
@@ -192,7 +192,7 @@ def test_a_copy_begins_the_next_episode_while_others_play():
         assert trajectory.terminated or trajectory.truncated
 
 
-def test_a_failed_episode_is_played_again_by_a_copy_that_is_free():
+def test_a_failed_episode_is_replayed_by_a_free_copy():
     class Once(Threaded):
         failed = False
 
@@ -231,7 +231,7 @@ def test_a_budget_of_tokens_limits_concurrent_requests():
     assert len(agent.asked) == 60 and agent.most > 1
 
 
-def test_the_free_schedule_is_refused_where_it_cannot_work():
+def test_the_free_schedule_is_refused_if_it_cannot_work():
     venv = ToyVectorEnv(2)
     with pytest.raises(ConfigError, match="answers a batch at a time"):
         run_episodes(venv, RandomAgent(0), PLAIN, schedule="free")

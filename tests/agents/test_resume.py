@@ -20,7 +20,7 @@ def play(agent, **options):
     return evaluate("VisualSokoban", agent, **{"episodes": 6, "num_envs": 3, **options})
 
 
-def test_an_episode_that_failed_is_played_again_and_counts_as_if_it_had_not():
+def test_a_failed_episode_is_replayed_and_counts_as_if_it_had_not_failed():
     healthy = play(Walker(tokens=2))
     flaky = Walker(fails=[0, 0, 4], tokens=2)
     found = play(flaky, retries=2)
@@ -30,7 +30,7 @@ def test_an_episode_that_failed_is_played_again_and_counts_as_if_it_had_not():
     assert found.reports["spent"]["turns"] == healthy.reports["spent"]["turns"] + 3
 
 
-def test_an_episode_that_always_fails_is_in_no_measure():
+def test_an_episode_that_always_fails_is_excluded_from_the_measures():
     found = play(Walker(fails=[1] * 9), retries=2)
     assert (found.failed, found.overall.success.n) == (1, 5)
     assert found.episodes[1].error == "out of order"
@@ -55,7 +55,7 @@ def test_no_turn_is_taken_beyond_the_budget(tmp_path):
 
 @pytest.mark.parametrize(("limit", "asked"), [({"tokens": 99}, 50), ({"cost": 0.099}, 50)])
 def test_a_budget_of_tokens_or_dollars_is_exceeded_by_at_most_one_request(limit, asked):
-    agent = Walker(tokens=1, cost=0.002)  # 2 tokens a question, read and written
+    agent = Walker(tokens=1, cost=0.002)  # 2 tokens a question, one in and one out
     budget = Budget(**limit)
     with pytest.raises(CreditRLError, match="before the first episode ended"):
         evaluate("VisualSokoban", agent, episodes=80, num_envs=80, budget=budget)
@@ -100,26 +100,26 @@ def test_an_agent_gives_one_reply_per_prompt(count):
         play(Miscounts())
 
 
-def test_what_was_interrupted_goes_on_without_playing_anything_twice(tmp_path):
+def test_an_interrupted_evaluation_resumes_without_replaying_episodes(tmp_path):
     journal = tmp_path / "j.jsonl"
     whole = play(Walker(tokens=1))
     first = Walker(tokens=1, dies_after=60)
     with pytest.raises(KeyboardInterrupt):
         play(first, files=EpisodeFiles(journal))
     with open(journal, "a") as file:
-        file.write('{"number": 5, "epis')  # as a kill leaves it
+        file.write('{"number": 5, "epis')  # as a kill would leave it
     second = Walker(tokens=1)
     told = []
     found = play(second, files=EpisodeFiles(journal), on_episode=told.append)
     assert found.episodes == whole.episodes and len(told) == 6
     assert set(second.began) == {3, 4, 5} and first.began[0] == 1
-    # The turns that the interrupt lost were asked for, and are counted.
+    # The turns lost by the interrupt were paid for, and are counted.
     assert found.reports["spent"]["turns"] == 60 + second.asked
     again = Walker()
     assert play(again, files=EpisodeFiles(journal)).episodes == whole.episodes and again.asked == 0
 
 
-def test_a_journal_of_something_else_is_refused(tmp_path):
+def test_a_journal_of_another_evaluation_is_refused(tmp_path):
     journal = tmp_path / "j.jsonl"
     play(Walker(), files=EpisodeFiles(journal, command={"argv": ["VisualSokoban"]}))
     with pytest.raises(ConfigError, match="an evaluation with seed=0, this one has 1"):

@@ -31,7 +31,7 @@ def ask(n=1, **fields):
     return [Prompt(text="room", copy=i, admissible_actions=ACTIONS, **fields) for i in range(n)]
 
 
-def test_all_are_agents(venv):
+def test_scripted_agents_satisfy_the_agent_protocol(venv):
     for agent in (RandomAgent(), FirstAdmissibleAgent(), ReplayAgent([]), ExpertAgent(venv)):
         assert isinstance(agent, Agent)
     assert FirstAdmissibleAgent().act(ask())[0].text == "up"
@@ -58,14 +58,14 @@ def test_random_actions_follow_from_the_seed():
 
 
 @pytest.mark.parametrize("kind", [RandomAgent, FirstAdmissibleAgent])
-def test_without_admissible_actions_words_are_used_or_asked_for(kind):
+def test_without_admissible_actions_given_words_are_needed(kind):
     bare = [Prompt(text="room")]
     assert kind(words=("wait",)).act(bare)[0].text == "wait"
     with pytest.raises(ConfigError, match="words="):
         kind().act(bare)
 
 
-def test_open_ended_actions_are_filled_in_where_no_other_is_there():
+def test_open_ended_actions_are_filled_in_if_there_is_no_other():
     asked = [Prompt(text="shop", goal="a red shoe", action_hint="search[<query>]")] * 50
     said = {reply.text for reply in RandomAgent(0).act(asked)}
     assert {"search[a]", "search[red shoe]"} <= said and len(said) == 6
@@ -82,7 +82,7 @@ def test_replay_repeats_an_episode_exactly(venv):
     assert any(len(t.turns) > 3 for t in recorded)
 
 
-def test_replay_names_what_is_missing():
+def test_a_replay_names_what_is_missing():
     agent = ReplayAgent([["up"]])
     with pytest.raises(ConfigError, match="copy 0 has 1 turns"):
         agent.act(ask(turn=1))
@@ -97,7 +97,7 @@ def test_expert_solves_every_level_in_the_fewest_moves(venv):
     assert [len(t.turns) for t in trajectories] == [t.task.difficulty for t in trajectories]
 
 
-def test_expert_is_asked_through_wrappers(venv):
+def test_the_expert_works_through_wrappers(venv):
     wrapped = gym.wrappers.vector.RecordEpisodeStatistics(venv)
     _, info = wrapped.reset(seed=0)
     (reply,) = ExpertAgent(wrapped).act([Prompt(text="", copy=2)])

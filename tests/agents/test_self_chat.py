@@ -20,7 +20,7 @@ from creditrl.types import Prompt, Reply
 
 
 class Counting:
-    """Says its name, and the number of the call; leaves when told to."""
+    """Replies with its name and the number of the call; leaves when told to."""
 
     def __init__(self, name: str, leaves_at: int = 10**9, fails_at: int = 10**9) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class Halves:
 
 @pytest.fixture(autouse=True)
 def casts(monkeypatch: pytest.MonkeyPatch) -> list[Combination]:
-    """Three scenarios of the test's own."""
+    """Three scenarios made for the test."""
     people = (Character("a", "Ann", "Lee", 31, "Baker"), Character("b", "Bo", "Diaz", 40, "Pilot"))
     made = [
         Combination(f"c{k}", Scenario(f"s{k}", f"Scene {k}.", ("Sell it", "Buy it")), people)
@@ -111,7 +111,7 @@ def test_both_sides_are_recorded_with_their_own_rewards() -> None:
     assert other.turns == () and other.score == 0.25
 
 
-def test_members_share_task_and_seed_and_each_side_is_a_group() -> None:
+def test_members_of_a_group_share_task_and_seed_and_each_side_is_a_group() -> None:
     pairs = chat(Counting("me"), copies=4, group_size=2, hash_states=True)
     numbers = [(a.group, b.group, a.member) for a, b in pairs]
     assert numbers == [(0, 1, 0), (0, 1, 1), (2, 3, 0), (2, 3, 1)]
@@ -123,7 +123,7 @@ def test_members_share_task_and_seed_and_each_side_is_a_group() -> None:
     assert again == pairs
 
 
-def test_a_reply_that_fails_makes_both_episodes_invalid() -> None:
+def test_a_failed_reply_invalidates_both_sides_episodes() -> None:
     ((one, other),) = chat((Counting("one"), Counting("other", fails_at=2)), copies=1)
     assert one.error == other.error == "HTTP 503" and one.truncated
     assert len(one.turns) == 2 and math.isnan(one.turns[-1].reward)
@@ -161,7 +161,7 @@ def table(agent: Counting, n: int = 8, **options: Any) -> SotopiaVectorEnv:
     return SotopiaVectorEnv(n, partner=AgentPartner(agent, "dialogue"), judge=Halves(), **options)
 
 
-def test_an_agent_answers_for_all_partners_at_once() -> None:
+def test_an_agent_replies_for_all_partners_in_one_call() -> None:
     policy, partner = Counting("policy"), Counting("partner")
     venv = table(partner, side=0)
     episodes = run_episodes(venv, policy, get_form("dialogue"), seed=0)

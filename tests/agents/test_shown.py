@@ -1,4 +1,4 @@
-"""Results as objects: short in a repr, tables in a notebook."""
+"""Displayed results: a short repr, and tables in a notebook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from creditrl.errors import ConfigError
 from creditrl.types import Task, Trajectory
 
 
-def test_a_result_is_a_line_and_in_a_notebook_the_tables_that_are_printed(capsys) -> None:
+def test_a_result_has_a_one_line_repr_and_the_printed_tables_in_a_notebook(capsys) -> None:
     options = {"max_turns": 2}
     result = evaluate("VirtualHome", RandomAgent(0), episodes=12, env_options=options)
     assert repr(result).startswith("EvalResult(random on VirtualHome builtin valid_unseen, 12 ")
@@ -38,7 +38,7 @@ def test_text_from_outside_is_escaped_in_html() -> None:
     assert "<p>&amp;</p>" in found
 
 
-def test_goal_tables_and_episodes_are_short_too() -> None:
+def test_goal_tables_and_episodes_have_short_reprs_too() -> None:
     cell = GoalCell(Estimate(6.5, 6.0, 7.0, 40), Estimate(0.5, 0.4, 0.6, 40), 0)
     cells = {"hard": {"self-chat": cell, "fixed partner": cell}}
     found = GoalTable("me", "you", "it", "sotopia", {"data": "official"}, 0, cells, 1.0)

@@ -40,7 +40,7 @@ def build(family: str, dtype: Any = torch.float32, **changes: Any) -> Any:
     config = getattr(transformers, f"{family}Config")(**shape | changes)
     model = getattr(transformers, f"{family}ForCausalLM")(config)
     for weight in model.parameters():
-        if weight.dim() == 1:  # norms and biases begin at 1 and 0
+        if weight.dim() == 1:  # norms and biases start at 1 and 0
             weight.data.add_(torch.randn_like(weight), alpha=0.3)
     return model.to(dtype).eval()
 
@@ -90,7 +90,7 @@ def said(
         ("Llama", GROUPED | LLAMA3, False),
     ],
 )
-def test_replies_are_those_of_a_forward_pass_per_token(
+def test_replies_equal_those_of_a_forward_pass_per_token(
     said: Any, family: str, changes: dict[str, Any], merge: bool
 ) -> None:
     model = build(family, **changes)
@@ -111,7 +111,7 @@ def test_bfloat16_rounds_as_the_model_does(said: Any) -> None:
         assert one.logprobs == pytest.approx(other.logprobs, abs=0.1)
 
 
-def test_a_recorded_step_is_repeated_for_the_rows_it_was_recorded_for(
+def test_a_recorded_step_is_replayed_for_its_number_of_rows(
     said: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = build("Llama", **GROUPED)
@@ -125,18 +125,20 @@ def test_a_recorded_step_is_repeated_for_the_rows_it_was_recorded_for(
 
     monkeypatch.setattr(step_decoder, "RecordedStep", Counted)
     monkeypatch.setattr(step_decoder, "_REPAYS", 4)
-    monkeypatch.setattr(step_graph, "_COLUMNS", 8)  # so that some are recorded anew
+    monkeypatch.setattr(step_graph, "_COLUMNS", 8)  # so that some steps are recorded again
     options: dict[str, Any] = {"max_new_tokens": 40, "merge_equal": False}
     plain, _ = said(model, True, **options)
     found, steps = said(model, True, recorded=True, **options)
     assert 20 < repeats < steps
-    assert len({len(reply.token_ids) for reply in plain}) > 3  # rows end, so that others are chosen
+    assert len({len(reply.token_ids) for reply in plain}) > 3  # rows end, so others are replayed
     assert [r.token_ids for r in found] == [r.token_ids for r in plain]
     for one, other in zip(found, plain, strict=True):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
-def test_what_cannot_be_recorded_is_computed(said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_cannot_be_recorded_are_computed(
+    said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tried = []
 
     def waits(*args: Any) -> None:
@@ -157,7 +159,7 @@ def test_a_recorded_step_is_freed_without_the_garbage_collector(
 ) -> None:
     from transformers import DynamicCache
 
-    # As on a GPU, where a graph does not hold what it was made of.
+    # As on a GPU, where a graph does not keep its inputs alive.
     graph = SimpleNamespace(replay=lambda: None)
     monkeypatch.setattr(step_graph, "_captured", lambda step, device: (graph, step()))
     model = build("Llama")
@@ -179,7 +181,7 @@ def test_a_recorded_step_is_freed_without_the_garbage_collector(
         gc.enable()
 
 
-def test_adapters_take_part_in_decoding(said: Any) -> None:
+def test_adapters_are_applied_in_decoding(said: Any) -> None:
     from peft import LoraConfig, get_peft_model
 
     bare, _ = said(build("Llama"), True)

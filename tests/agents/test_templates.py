@@ -171,7 +171,7 @@ GEMMA = Family(
 )
 _MARKS = ("<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]")
 _MARKS += ("[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]")
-# The functions stand before the last question; a result names the call that it is of.
+# Functions are listed before the last question; a result names the call it belongs to.
 MISTRAL = Family(
     "{% set asked = messages | selectattr('role', 'equalto', 'user') | list %}"
     "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}"
@@ -262,12 +262,12 @@ def test_prompts_are_written_as_the_family_documents_them(family: Family):
     assert chat.first([Message("user", "Hi.")]) == family.first
     assert chat.turn_end == family.end
     assert chat.more([Message("user", "Go on.")], True) == family.more
-    # A reply that was cut has no end of its own: it is written for it.
+    # A truncated reply has no end of its own, so the end is added.
     assert chat.more([Message("user", "Go on.")], False) == family.end + family.more
 
 
 # That of Qwen3 without thinking leaves out the empty thoughts of earlier turns.
-def test_a_conversation_of_tokens_is_the_templates_own_rendering(family: Family):
+def test_a_conversation_of_tokens_equals_the_templates_own_rendering(family: Family):
     tokenizer = tokenizer_of(family)
     chat = ChatFormat(tokenizer)
     talk = [Message("user", "Hi.")]
@@ -291,7 +291,7 @@ def test_a_conversation_of_tokens_is_the_templates_own_rendering(family: Family)
 def test_prompts_with_a_window_have_no_thoughts_of_earlier_turns():
     tokenizer = tokenizer_of(QWEN3)
     chat = ChatFormat(tokenizer)
-    # Rendered again, the thought of an earlier turn is left out, as the model card says.
+    # When rendered again, an earlier turn's thought is omitted, as the model card says.
     again = chat.first(
         [
             Message("user", "Hi."),
@@ -308,11 +308,11 @@ def test_functions_are_listed_and_results_written_as_the_family_documents_them(f
     assert family.listed.replace("...", json.dumps(ACT_TOOL)) in first and "Hi." in first
     result = Message("tool", "A wall.", "q7R2abcd9")
     assert chat.more([result], True, [ACT_TOOL]) == family.result
-    # A call that was cut has no end of its own: it is written for it.
+    # A truncated call has no end of its own, so the end is added.
     assert chat.more([result], False, [ACT_TOOL]) == family.end + family.result
 
 
-def test_a_conversation_of_calls_is_the_templates_own_rendering(family: Family):
+def test_a_conversation_of_calls_equals_the_templates_own_rendering(family: Family):
     tokenizer = tokenizer_of(family)
     chat = ChatFormat(tokenizer)
     ids = tokenizer(chat.first([Message("user", "Hi.")], [ACT_TOOL]), add_special_tokens=False)
@@ -346,8 +346,8 @@ def test_a_conversation_of_calls_is_the_templates_own_rendering(family: Family):
         assert ids == whole
 
 
-def test_calls_are_read_as_the_family_writes_them(family: Family):
-    for marks in (r"\[TOOL_CALLS\]", r"\[[A-Z_]+\]", "none"):  # special tokens may be left out
+def test_calls_are_parsed_as_the_family_writes_them(family: Family):
+    for marks in (r"\[TOOL_CALLS\]", r"\[[A-Z_]+\]", "none"):  # special tokens may be omitted
         parsed = get_form("tool_chat").parse(re.sub(marks, "", family.call) % "go up")
         assert (parsed.action, parsed.valid_format) == ("go up", True)
 
@@ -400,11 +400,11 @@ def test_demonstrations_are_calls_as_the_template_renders_them(family: Family):
         ids = turn.prompt_ids + turn.reply_ids
         assert list(ids) == whole[: len(ids)]
         assert form.parse(turn.reply).action == turn.action == action
-        # What is sampled is read as what is taught.
+        # Sampled calls are parsed in the form that is taught.
         assert TokenText(tokenizer, [chat.reply_end_id]).texts([turn.reply_ids]) == [turn.reply]
 
 
-def test_a_call_is_written_where_a_template_ends_its_prompts_with_an_empty_thought():
+def test_calls_work_with_templates_that_end_prompts_with_an_empty_thought():
     family = QWEN3
     template = family.template + "{% if add_generation_prompt %}<think>\n\n</think>\n\n{% endif %}"
     quiet = ChatFormat(tokenizer_of(dataclasses.replace(family, template=template)))
@@ -412,7 +412,7 @@ def test_a_call_is_written_where_a_template_ends_its_prompts_with_an_empty_thoug
     assert quiet.reply(get_form("tool_chat"), "up") == said
 
 
-def test_a_template_that_shows_no_calls_leaves_them_to_the_form():
+def test_a_template_without_calls_leaves_them_to_the_form():
     family = QWEN25
     for change in ("", "{{ raise_exception('no calls') }}"):
         template = family.template.replace(_CALLS.replace("%}\n", "%}{{ '\\n' }}"), change)
@@ -450,7 +450,7 @@ def check_the_loss(family: Family, model_maker: Any, shift: int, form: str, said
     tokenizer = tokenizer_of(family)
 
     class Scripted(TransformersAgent):
-        """Says what a model of the family would, with tokens of its own."""
+        """Replies like a model of the family, with tokens of its own."""
 
         def act(self, prompts: Any) -> list[Reply]:
             replies = []
@@ -470,5 +470,5 @@ def check_the_loss(family: Family, model_maker: Any, shift: int, form: str, said
     rows = dataclasses.replace(rows, position_M=np.maximum(rows.position_M + shift, 0))
     replies = [turn.reply + family.end for t in played for turn in t.turns]
     found = trained_text(rows, tokenizer)
-    # Plant an off-by-one error, to show that this test would notice one in the code.
+    # Plant an off-by-one error, to show that this test would notice it.
     assert (found == replies) is (shift == 0)

@@ -30,7 +30,7 @@ def make(model, word_tokenizer):
 
 
 def count_rows(model, agent, prompts):
-    """Return how many (rows, tokens) the model read in one call."""
+    """Record (rows, tokens) of every call of the model."""
     seen = []
 
     def hook(module, args, kwargs):
@@ -45,7 +45,7 @@ def count_rows(model, agent, prompts):
 
 
 @pytest.mark.parametrize(("max_new_tokens", "temperature"), [(1, 0.4), (6, 1.0), (6, 0.4)])
-def test_logprobs_are_those_of_a_plain_forward_pass(make, model, max_new_tokens, temperature):
+def test_logprobs_equal_those_of_a_plain_forward_pass(make, model, max_new_tokens, temperature):
     agent = make(max_new_tokens=max_new_tokens, temperature=temperature)
     for reply in agent.act(ask(MANY)):
         assert len(reply.logprobs) == len(reply.token_ids) >= 1
@@ -99,7 +99,7 @@ def test_replies_share_rows_until_they_differ(make, model):
     assert rows == [(1, 7)] + [(1, 1)] * (len(rows) - 1)
     sampled = count_rows(model, make(temperature=1.5, max_new_tokens=6), ask([ROOMS[0]] * 9))
     assert sampled[0] == (1, 7) and 1 < sampled[1][0] <= 9
-    # Equal prompts get replies of their own.
+    # Equal prompts get replies drawn separately.
     replies = make(temperature=1.5).act(ask([ROOMS[0]] * 32))
     assert len({r.token_ids for r in replies}) > 16
 
@@ -133,7 +133,7 @@ def test_new_weights_are_noticed(model_maker, make):
     assert restored.logprobs == pytest.approx(before.logprobs, abs=1e-6)
 
 
-def test_a_variant_leaves_the_first_agent_alone(make):
+def test_a_variant_does_not_change_the_first_agent(make):
     agent, twin = make(seed=4), make(seed=4)
     agent.variant(greedy=True, seed=1, name="greedy").act(ask(MANY))
     assert agent.greedy is False and agent.name != "greedy"
@@ -172,7 +172,7 @@ def test_a_stop_string_ends_a_reply_with_the_token_that_completes_it(make, word_
         texts = word_tokenizer.batch_decode(ids, skip_special_tokens=True)
         end = next((n for n, text in enumerate(texts) if stop in text), 12)
         assert reply.token_ids == whole.token_ids[:end]
-        # Batches of other sizes round differently.
+        # Batches of different sizes round differently.
         assert reply.logprobs == pytest.approx(whole.logprobs[:end], abs=1e-5)
         assert reply.finished == whole.finished or reply.text.endswith(stop)
     assert stopped[0].finished and len(stopped[0].token_ids) == 5
@@ -181,7 +181,7 @@ def test_a_stop_string_ends_a_reply_with_the_token_that_completes_it(make, word_
         make(stop=stop)
 
 
-def test_the_text_ends_with_the_stop_string_where_its_token_goes_on(make, word_tokenizer):
+def test_the_text_ends_with_the_stop_string_even_inside_a_token(make, word_tokenizer):
     # "down" is one token; the reply keeps it, and its text does not.
     agent = make(max_new_tokens=12, temperature=2.0, stop=["do"])
     ended = [r for r in agent.act(ask(MANY * 4)) if r.text.endswith("do")]
@@ -249,7 +249,7 @@ def test_an_adapter_is_loaded_on_top(tmp_path, model_maker, word_tokenizer, make
         assert reply.logprobs == pytest.approx(model_logprobs(adapted, reply), abs=2e-5)
 
 
-def test_reply_length_is_that_of_the_saved_model_unless_given(model_maker, word_tokenizer):
+def test_reply_length_defaults_to_the_saved_models(model_maker, word_tokenizer):
     model = model_maker()
     assert TransformersAgent(model, word_tokenizer).max_new_tokens == 256
     model.generation_config.max_new_tokens = 1

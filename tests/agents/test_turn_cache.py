@@ -58,7 +58,7 @@ def read(model, agent, **options):
     ("options", "leave"),
     [({}, ()), ({"token_budget": 40}, (1, 4)), ({"merge_equal": False}, (1, 4))],
 )
-def test_replies_are_those_of_reading_everything_again(make, options, leave):
+def test_replies_equal_those_without_a_cache(make, options, leave):
     kept = play(make(seed=3, **options), leave=leave)
     again = play(make(seed=3, keep_turns=False, **options), leave=leave)
     assert len(kept) == 4
@@ -69,7 +69,7 @@ def test_replies_are_those_of_reading_everything_again(make, options, leave):
             assert a.logprobs == pytest.approx(b.logprobs, abs=2e-5)
 
 
-def test_only_what_is_new_is_read(make, model):
+def test_only_new_tokens_are_read(make, model):
     replies, kept = read(model, make(seed=1))
     _, again = read(model, make(seed=1, keep_turns=False))
     # Four tokens of the reply and at most six of the news.
@@ -106,7 +106,7 @@ def test_the_cache_of_single_prompts_is_dropped_at_the_next_call(make):
     assert [columns for _, columns in held] == [2]
 
 
-def test_no_more_is_kept_than_the_limit(make):
+def test_the_cache_stays_within_its_limit(make):
     agent = make(token_budget=12)  # twice that is kept: one batch of 8 columns, and 3 more
     for copy in range(6):
         agent.act([Prompt(text="#P#_XO#_", copy=copy, prefix_ids=(1,))])

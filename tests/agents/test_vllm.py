@@ -46,7 +46,7 @@ def said(replies):
 
 
 class Recorder:
-    """An engine that answers with what the requests were."""
+    """A fake engine that replies with the requests it received."""
 
     name, context = "recorder", 64
 
@@ -107,7 +107,7 @@ def test_a_request_seed_depends_on_the_copy_and_its_requests(policy):
     first, second, again, other = [[r.seed for r in requests] for requests in engine.seen]
     assert first == again[::-1]
     assert len({*first, *second, *other}) == 9
-    agent.act([Prompt("up"), Prompt("up")])  # nobody said which copy asks
+    agent.act([Prompt("up"), Prompt("up")])  # no copy number was given
     assert len({r.seed for r in engine.seen[-1]}) == 2
 
 
@@ -178,7 +178,7 @@ def test_stop_strings_reach_the_server_and_end_replies(monkeypatch):
     assert "stop" not in client.bodies[-1] and not reply.finished
 
 
-def test_a_server_that_does_not_say_which_tokens_fails_the_episode_only(monkeypatch):
+def test_a_server_without_token_ids_fails_only_the_episode(monkeypatch):
     serve(monkeypatch, completions=lambda _: {"choices": [{"text": "up"}]})
     [answer] = ServerEngine("http://127.0.0.1:1/v1").generate([ONE], SamplingRule())
     assert "no token ids with log-probabilities" in answer.error
@@ -223,7 +223,7 @@ def test_a_missing_server_is_a_clear_error(monkeypatch):
 
 @needs_vllm
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.5}, {"greedy": True}])
-def test_log_probabilities_are_those_of_the_training_model(engine, policy, settings):
+def test_log_probabilities_equal_the_training_models(engine, policy, settings):
     agent = VLLMAgent(engine, policy.tokenizer, max_new_tokens=8, seed=1, **settings)
     replies = agent.act(ask(ROOMS * 4))
     assert len({reply.token_ids for reply in replies}) > 3
@@ -233,7 +233,7 @@ def test_log_probabilities_are_those_of_the_training_model(engine, policy, setti
 
 
 @needs_vllm
-def test_the_nucleus_is_that_of_the_transformers_agent(engine, policy):
+def test_the_nucleus_equals_the_transformers_agents(engine, policy):
     # Both renormalise over the smallest set that holds 60 %: equal tokens have equal numbers.
     options: dict[str, Any] = dict(max_new_tokens=1, top_p=0.6, seed=1)
     prompts = ask([ROOMS[0]] * 200)
@@ -246,7 +246,7 @@ def test_the_nucleus_is_that_of_the_transformers_agent(engine, policy):
 
 
 @needs_vllm
-def test_greedy_replies_are_those_of_the_transformers_agent(engine, policy):
+def test_greedy_replies_equal_the_transformers_agents(engine, policy):
     options: dict[str, Any] = dict(max_new_tokens=8, greedy=True)
     one = VLLMAgent(engine, policy.tokenizer, **options).act(ask(ROOMS))
     two = TransformersAgent(policy.model, policy.tokenizer, **options).act(ask(ROOMS))
@@ -281,7 +281,7 @@ def test_a_growing_conversation_keeps_its_tokens(engine, policy):
 
 
 def among(policy, temperature):
-    """What transformers decode of a list with the same weights."""
+    """The log-probabilities that transformers computes over a list with the same weights."""
     from creditrl.agents.transformers import TransformersAgent
 
     return TransformersAgent(
@@ -317,7 +317,7 @@ def test_listed_replies_have_the_probabilities_that_transformers_give(engine, po
 
 
 @needs_vllm
-def test_heads_that_vllm_does_not_compute_are_refused_before_the_engine_starts(tmp_path):
+def test_unsupported_head_widths_are_refused_before_the_engine_starts(tmp_path):
     from creditrl.trainers.models.configs import SmallPolicyConfig
     from creditrl.trainers.models.policy import Policy
 
@@ -328,7 +328,7 @@ def test_heads_that_vllm_does_not_compute_are_refused_before_the_engine_starts(t
 
 
 @needs_vllm
-def test_building_an_engine_leaves_torch_as_it_was(engine):
+def test_building_an_engine_does_not_change_torch_settings(engine):
     import torch
 
     torch.set_num_threads(torch.get_num_threads())
@@ -346,7 +346,7 @@ def test_the_command_line_measures_a_policy_that_vllm_decodes(policy, tmp_path):
 
 
 @needs_vllm
-def test_a_server_answers_as_the_engine_in_process_does(vllm_server, engine, policy):
+def test_a_server_gives_the_replies_of_the_engine_in_process(vllm_server, engine, policy):
     # The server holds the same weights: equal seeds, equal tokens, equal numbers.
     server = ServerEngine(vllm_server)
     assert server.context == engine.context == 1024
@@ -398,7 +398,7 @@ def test_a_queue_shares_its_engine(engine, policy):
     agent.reseed(1)
     queue = agent.reply_queue()
     queue.ask(ask(ROOMS))
-    # Somebody else asks the engine, and gets his own answer alone.
+    # Another caller uses the engine, and gets only its own answer.
     [top] = engine.top_logprobs([tuple(policy.tokenizer(ROOMS[0])["input_ids"])], 3)
     assert len(top) >= 3
     found = []
@@ -408,7 +408,7 @@ def test_a_queue_shares_its_engine(engine, policy):
     assert said(by_copy) == said(alone)
     queue.ask(ask(ROOMS))
     queue.wake()
-    assert queue.replies() == []  # woken before a token was drawn
+    assert queue.replies() == []  # woken before any token was drawn
     queue.close()
     agent.reseed(1)
     assert said(agent.act(ask(ROOMS))) == said(alone)

@@ -55,7 +55,7 @@ def test_a_silent_endpoint_is_reported_during_the_wait(endpoint, monkeypatch) ->
     told.notice = lambda text: (told.notices.append(text), heard.set())
 
     def answer(body):
-        assert heard.wait(30)  # it answers when the notice has come
+        assert heard.wait(30)  # it answers after the notice
         return Plan("<think></think><action>up</action>")
 
     endpoint.answer = answer
@@ -71,7 +71,7 @@ def test_the_command_reports_a_dead_endpoint_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["eval", *what, "--agent", "chat", "--model", "toy"]
-    for _ in range(2):  # nothing is left behind that the same command would stumble over
+    for _ in range(2):  # no file is left that would stop the same command
         assert run([*words, "--base-url", "http://127.0.0.1:1/v1", "--out", "a.json"]) == 2
         *shown, line = capsys.readouterr().err.splitlines()
         assert shown[0] == "-- first prompt --" and "does not answer the first question" in line
@@ -92,7 +92,7 @@ def test_spending_is_reported_with_every_reply_and_error(endpoint) -> None:
     told = Told()
     found = play(endpoint, told, env_options={"max_turns": 2})
     turns = [turns for turns, *_ in told.seen]
-    # Replies that are there together are told together, and an error before the next reply.
+    # Replies that arrive together are reported together, and an error before the next reply.
     assert turns == sorted(turns) and 1 in turns and len(set(turns)) > 2
     assert told.seen[-1][:2] == (8, found.reports["spent"]["tokens"])
     assert told.seen[-1][3] == 1

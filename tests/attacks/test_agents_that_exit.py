@@ -1,4 +1,4 @@
-"""Python agents that exit, and errors whose own text cannot be made."""
+"""Python agents that exit, and errors whose message cannot be built."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LeavingError(Exception):
 
 class Odd:
     @property
-    def __class__(self):  # what isinstance asks for
+    def __class__(self):  # what isinstance uses
         sys.exit(0)
 
 
@@ -95,7 +95,7 @@ def test_ctrl_c_in_the_main_thread_interrupts():
 
     with pytest.raises(KeyboardInterrupt):
         CallableAgent(act).act([Prompt("")])
-    (reply,) = CallableAgent(act, concurrency=2).act([Prompt("")])  # no user sits in a thread
+    (reply,) = CallableAgent(act, concurrency=2).act([Prompt("")])  # no Ctrl-C in a thread
     assert "KeyboardInterrupt" in reply.error
 
 
@@ -138,13 +138,13 @@ def test_an_agents_invalid_counts_do_not_damage_the_journal(tmp_path, counts):
 
 
 @pytest.mark.parametrize("code", ["import sys; sys.exit(0)", "raise GeneratorExit", "exit()"])
-def test_a_module_that_leaves_when_it_is_imported_is_one_clear_line(tmp_path, code):
+def test_a_module_that_exits_on_import_is_a_one_line_error(tmp_path, code):
     with pytest.raises(ConfigError, match="cannot be imported: (SystemExit|GeneratorExit)"):
         import_agent(f"{write(tmp_path, code)}:act")
 
 
 @pytest.mark.parametrize("more", [[], ["--concurrency", "2"]])
-def test_an_evaluation_of_one_that_leaves_has_its_results(tmp_path, more):
+def test_an_evaluation_of_an_agent_that_exits_has_results(tmp_path, more):
     code = (
         "import sys\nasked = []\n"
         "def act(observation, info):\n"

@@ -1,4 +1,4 @@
-"""Archives whose contents are a thousand times larger than they are."""
+"""Decompression bombs: archives whose contents are a thousand times larger."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def counted():
 @pytest.mark.parametrize(
     ("ending", "pack"), [(".gz", gzip.compress), (".xz", partial(lzma.compress, preset=0))]
 )
-def test_a_packed_file_is_unpacked_only_up_to_its_limit(ending, pack, counted):
+def test_a_compressed_file_is_unpacked_only_up_to_its_limit(ending, pack, counted):
     small = pack(b"a" * 1000) + pack(b"b")
     assert unpack.read_packed(small, ending) == b"a" * 1000 + b"b"
     packed = pack(LARGE)
@@ -45,7 +45,7 @@ def test_a_packed_file_is_unpacked_only_up_to_its_limit(ending, pack, counted):
     assert counted() < MOST
 
 
-def test_a_bomb_among_sotopias_data_is_one_line(tmp_path, monkeypatch):
+def test_a_bomb_in_sotopias_data_is_a_one_line_error(tmp_path, monkeypatch):
     (tmp_path / "agent_profiles.jsonl.gz").write_bytes(gzip.compress(b" " * (2 << 20)))
     monkeypatch.setattr(unpack.read_packed, "__defaults__", (1 << 20,))
     with pytest.raises(DataError, match="agent_profiles.jsonl.gz: cannot be read"):
@@ -53,7 +53,7 @@ def test_a_bomb_among_sotopias_data_is_one_line(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar.xz"])
-def test_a_bomb_among_virtualhomes_data_is_one_line(tmp_path, kind, counted):
+def test_a_bomb_in_virtualhomes_data_is_a_one_line_error(tmp_path, kind, counted):
     archive = tmp_path / f"programs.{kind}"
     if kind == "zip":
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
@@ -69,7 +69,7 @@ def test_a_bomb_among_virtualhomes_data_is_one_line(tmp_path, kind, counted):
     assert counted() < MOST
 
 
-def test_a_bomb_in_a_store_of_episodes_is_damage(tmp_path, monkeypatch, counted):
+def test_a_bomb_in_a_store_of_episodes_is_reported_as_damage(tmp_path, monkeypatch, counted):
     monkeypatch.setattr(store_module, "_MOST_FRAME", 1 << 20)
     (tmp_path / "update-000000-0.jsonl.zst").write_bytes(
         zstandard.ZstdCompressor(level=1, write_checksum=True).compress(LARGE)

@@ -47,7 +47,7 @@ time.sleep(300)
 
 @pytest.fixture
 def born(tmp_path) -> Path:
-    """Where programs note their process numbers."""
+    """The file in which programs record their process ids."""
     folder = tmp_path / "born"
     folder.mkdir()
     return folder
@@ -89,7 +89,7 @@ def test_a_process_that_leaves_the_session_is_ended(tmp_path, born):
     nothing_is_left(born, 1)
 
 
-def test_the_background_of_a_shell_that_ended_is_ended_too(tmp_path, born):
+def test_background_processes_of_an_ended_shell_are_ended_too(tmp_path, born):
     inner = script(tmp_path, HANGS, born)
     waits = f'while [ -z "$(ls {shlex.quote(str(born))})" ]; do sleep 0.05; done'
     agent = CommandAgent(shlex.join(["sh", "-c", f"{inner} < /dev/null & {waits}; exit 3"]))
@@ -133,7 +133,7 @@ def test_no_process_is_left_when_the_evaluation_is_killed(tmp_path, born, sign):
     try:
         wait_for(lambda: len(list(born.iterdir())) == 2, ours)
         ours.send_signal(sign)
-        assert ours.wait(60) != 0  # the agent's own time-out would be 120 s
+        assert ours.wait(60) != 0  # the agent's own timeout would be 120 s
     finally:
         ours.kill()
         ours.wait()
@@ -152,7 +152,7 @@ ABSURD = [
 ]
 
 
-def test_no_answer_ends_more_than_its_episode(tmp_path):
+def test_a_bad_answer_ends_only_its_episode(tmp_path):
     answers = tmp_path / "answers.json"
     answers.write_text(json.dumps(ABSURD))
     code = (

@@ -1,4 +1,4 @@
-"""Evaluations that were killed before they began, and journals of odd values."""
+"""Evaluations that were killed at their start, and journals with odd values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE = ["eval", "VisualSokoban", "--episodes", "2", *SHORT]
 
 
 def header(folder: Path) -> bytes:
-    """Return the first line that such an evaluation writes."""
+    """Return the first line that such an evaluation writes to its journal."""
     out = folder / "whole.json"
     assert run([*ONE, "--out", str(out)]) == 0
     return journal_path(out).read_bytes().splitlines(keepends=True)[0]
@@ -52,7 +52,7 @@ def test_an_evaluation_cut_after_its_first_line_is_resumed_not_overwritten(tmp_p
 
 
 @pytest.mark.parametrize("left", [".suite.json.123.tmp", None])
-def test_a_suite_that_was_cut_before_it_was_noted_begins_anew(tmp_path, left):
+def test_a_suite_cut_before_its_record_was_written_starts_again(tmp_path, left):
     folder = tmp_path / "suite"
     folder.mkdir()
     if left:
@@ -91,7 +91,7 @@ def test_killed_at_any_opening_of_the_journal_it_resumes_or_starts_again(tmp_pat
 @pytest.mark.parametrize(
     "name", ["\udcff", "\x00\x1b[2J", "[/b]", "\u2028", "x" * 100_000, "NaN", '"', "\ufeff"]
 )
-def test_what_is_in_the_journal_is_read_again(tmp_path, name):
+def test_every_value_in_the_journal_is_read_back(tmp_path, name):
     journal = tmp_path / "j.jsonl"
     options = {"episodes": 2, "env_options": {"max_turns": 2}, "files": EpisodeFiles(journal)}
     first = Walker(fails=[1])
@@ -104,7 +104,7 @@ def test_what_is_in_the_journal_is_read_again(tmp_path, name):
     assert dict(again.began) == {1: 1}
 
 
-def test_an_error_of_any_text_is_read_again(tmp_path):
+def test_an_error_with_any_text_is_read_back(tmp_path):
     class Loud(Walker):
         def act(self, prompts):
             return [

@@ -29,7 +29,7 @@ ENVS = ("ALFWorld", "SOTOPIA", "VirtualHome", "VisualSokoban", "WebShop")
 
 
 def flipped(data: bytes, rng: random.Random) -> bytes:
-    """Return the data with one bit turned over."""
+    """Return the data with one bit flipped."""
     place = rng.randrange(8 * len(data))
     changed = bytes([data[place // 8] ^ 1 << place % 8])
     return data[: place // 8] + changed + data[place // 8 + 1 :]
@@ -41,7 +41,7 @@ def test_300_flipped_bits_of_a_checkpoint_are_all_found(tmp_path):
     rng = random.Random(0)
     for number in range(300):
         name = "checkpoint.json" if number % 4 == 0 else "state.pt"
-        # White space between the values of the manifest has no meaning.
+        # Whitespace between the values of the manifest has no meaning.
         while (damaged := flipped(files[name], rng)).split() == files[name].split():
             pass
         (path / name).write_bytes(damaged)
@@ -55,14 +55,14 @@ def test_300_flipped_bits_of_a_checkpoint_are_all_found(tmp_path):
 
 
 @pytest.mark.parametrize("meta", ["[]", "3", "null", '"x"', "[" * 100_000, "{}", '{"format": 1}'])
-def test_a_manifest_of_another_kind_is_one_error(tmp_path, meta):
+def test_a_malformed_manifest_is_a_clear_error(tmp_path, meta):
     path = save_checkpoint(tmp_path, 1, STATE, META, 1)
     (path / "checkpoint.json").write_text(meta)
     with pytest.raises(CheckpointError):
         load_checkpoint(path, {})
 
 
-def test_a_checkpoint_of_before_digests_is_read(tmp_path):
+def test_a_checkpoint_without_digests_is_read(tmp_path):
     path = save_checkpoint(tmp_path, 1, STATE, META, 1)
     meta = json.loads((path / "checkpoint.json").read_text())
     del meta["sha256"], meta["self"]
@@ -81,7 +81,7 @@ def test_leftovers_of_kills_are_removed_and_do_not_count_as_checkpoints(tmp_path
     assert newest is not None and newest.name == "update_000004"
 
 
-def test_a_checkpoint_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+def test_a_failed_checkpoint_leaves_no_files(tmp_path, monkeypatch):
     save_checkpoint(tmp_path, 1, STATE, META, 1)
 
     def full(*_: object, **__: object) -> None:
@@ -114,7 +114,7 @@ def test_600_flipped_bits_of_a_snapshot_are_all_found(name):
     creditrl.restore(env, pickle.loads(whole))
 
 
-def test_a_snapshots_digest_is_compared():
+def test_a_snapshots_digest_is_checked():
     env = gym.make("CreditRL/VisualSokoban-v0")
     env.reset(seed=3)
     make, (packed, digest) = creditrl.snapshot(env).__reduce__()
@@ -133,7 +133,7 @@ def test_flipped_weights_of_a_saved_policy_are_found(tmp_path):
         weights.write_bytes(flipped(whole, rng))
         with pytest.raises(DataError, match="SHA-256"):
             Policy.load(tmp_path / "policy", device="cpu")
-    # Models of others have no digests, and a policy that is written anew has new ones.
+    # Third-party models have no digests, and a policy that is saved again gets new ones.
     (tmp_path / "policy" / "SHA256SUMS").unlink()
     weights.write_bytes(whole)
     Policy.load(tmp_path / "policy", device="cpu").save(tmp_path / "policy")
@@ -167,7 +167,7 @@ def test_flipped_bits_of_sealed_episodes_and_columns_are_found(tmp_path):
     for path in (sealed, tmp_path / "columns" / "turns.parquet"):
         whole = path.read_bytes()
         kept = rows(path.parent.name)
-        # The pages; the footer behind them is Parquet's own, and has no checksum.
+        # Only the pages; the footer after them is Parquet's own, and has no checksum.
         pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
         for _ in range(60):
             path.write_bytes(flipped(whole[:pages], rng) + whole[pages:])

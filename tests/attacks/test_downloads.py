@@ -1,4 +1,4 @@
-"""Servers that announce no size or an impossible one, or that send without end."""
+"""Servers that announce no size or an impossible one, or that never stop sending."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAST = {"pause": 0.001, "timeout": 10.0, "attempts": 2}
 
 @contextmanager
 def serving(*answers: bytes, endless: bool = False) -> Iterator[tuple[str, list[int]]]:
-    """Answer each connection with the next of these; yields the address and the bytes sent."""
+    """Answer each connection with the next of these; yield the address and the bytes sent."""
     sent: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -39,7 +39,7 @@ def serving(*answers: bytes, endless: bool = False) -> Iterator[tuple[str, list[
                         while endless and sent[-1] < 256 << 20:
                             sent[-1] += link.send(b"x" * (1 << 16))
                     except OSError:
-                        pass  # the client has left
+                        pass  # the client has disconnected
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -56,7 +56,7 @@ def test_an_endless_body_is_cut_at_the_known_size(tmp_path):
     assert sent[0] < 64 << 20
 
 
-def test_a_chunked_body_without_end_stops_there_too(tmp_path):
+def test_an_endless_chunked_body_is_cut_there_too(tmp_path):
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n"
     with serving(head, endless=True) as (url, sent):
         with pytest.raises(DataError, match="sends more than"):
@@ -64,7 +64,7 @@ def test_a_chunked_body_without_end_stops_there_too(tmp_path):
     assert sent[0] < 64 << 20
 
 
-def test_a_body_that_ends_too_early_is_asked_for_again(tmp_path):
+def test_a_truncated_body_is_requested_again(tmp_path):
     head = b'HTTP/1.0 200 OK\r\nETag: "a"\r\n\r\n'
     digest = hashlib.sha256(BODY).hexdigest()
     with serving(head + BODY[:100_000], head + BODY) as (url, _):

@@ -1,4 +1,4 @@
-"""Endpoints whose answers are too long, too deep, have impossible numbers, or make no sense."""
+"""Endpoints whose answers are too long, too deep, nonsensical, or contain impossible numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from creditrl.envs.sotopia.judge_answer import read_answer
 
 
 def with_usage(**usage: str) -> bytes:
-    """Return an answer whose counts are these, written as they stand."""
+    """Return an answer with these token counts, inserted as raw JSON."""
     text = json.dumps(completion(Plan("up", usage={name: "@" + name for name in usage}), "toy"))
     for name, value in usage.items():
         text = text.replace(f'"@{name}"', value)
@@ -33,7 +33,7 @@ BROKE = {
     "a little too deep": b'{"choices": ' + b"[" * 65 + b"]" * 65 + b"}",
     "a code that is a list": b'{"error": {"message": "no", "code": [502, {}]}}',
     "a code that is an object": b'{"error": {"message": {"a": ["no"]}, "code": {"a": 1}}}',
-    # Each count is one that the reader refuses; all of them are in test_outside_json.py.
+    # Each of these counts is refused by the reader; all of them are in test_outside_json.py.
     "a cost that is NaN": with_usage(cost="NaN"),
     "a cost whose double is none": with_usage(cost="1.7e308"),
     "a cost below 0": with_usage(cost="-0.5"),
@@ -62,7 +62,7 @@ def play(endpoint, journal, **settings):
 
 
 def complete(client, text="Hello?"):
-    """Return the answer to one question."""
+    """Return the answer to one request."""
     (answer,) = client.complete([[{"role": "user", "content": text}]])
     return answer
 
@@ -121,7 +121,7 @@ def bomb(layers: int) -> bytes:
     ids=["gzip", "gzip twice", "brotli", "no gzip", "plain"],
 )
 @pytest.mark.parametrize("status", [200, 500])
-def test_no_answer_is_unpacked_beyond_its_bound(endpoint, encoding, body, says, status):
+def test_answers_are_decompressed_only_up_to_a_bound(endpoint, encoding, body, says, status):
     headers = {"Content-Encoding": encoding} if encoding else {}
     endpoint.answer = lambda _: Plan(status=status, body=body, headers=headers)
     asked = agent(endpoint, retries=3).client
@@ -135,7 +135,7 @@ def test_no_answer_is_unpacked_beyond_its_bound(endpoint, encoding, body, says, 
     assert most < 32 << 20
 
 
-def test_packed_answers_are_read_and_the_bound_is_the_users(endpoint):
+def test_compressed_answers_are_read_and_the_bound_can_be_set(endpoint):
     long = "up " * 10_000
     body = json.dumps(completion(Plan(long), "toy")).encode()
     packed = Plan(body=gzip.compress(body), headers={"Content-Encoding": "gzip"})
@@ -170,7 +170,7 @@ def test_a_vllm_server_with_invalid_tokens_fails_only_its_replies(monkeypatch, i
     assert "no token ids with log-probabilities" in answer.error
 
 
-def test_the_report_of_an_evaluation_holds_no_count_that_json_has_not(endpoint, tmp_path):
+def test_the_report_of_an_evaluation_contains_only_counts_valid_in_json(endpoint, tmp_path):
     endpoint.answer = lambda body: Plan(body=with_usage(cost="1e6", prompt_tokens=str(2**31)))
     found = play(endpoint, tmp_path / "j.jsonl")
     written = json.loads(found.write(tmp_path / "r.json").read_text())
@@ -198,7 +198,7 @@ JUDGED = '{"agent_1": {"goal": ["a", %s]}, "agent_2": {"goal": ["b", 4]}}'
         '{"agent_1": {"goal": ["a", 1e%s]}, "agent_2": {"goal": ["b", 4]}}',
     ],
 )
-def test_a_judges_number_of_any_length_is_a_problem_that_is_named(text, digits):
+def test_a_judges_number_of_any_length_is_a_named_problem(text, digits):
     goal = choose_dimensions(["goal"])
     reading = read_answer(text.replace("%s", "9" * digits), ("Ann Lee", "Bob Roe"), goal)
     assert reading.problems and "goal" not in reading.scores[0]

@@ -1,4 +1,4 @@
-"""No text from outside makes a regular expression, or what reads with it, take quadratic time."""
+"""No outside text makes a regular expression, or a parser built on one, take quadratic time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_expression_takes_linear_time_on_pumped_text():
 
 
 @pytest.mark.slow
-def test_the_sweep_finds_what_is_quadratic():
+def test_the_sweep_finds_quadratic_expressions():
     for pattern in (r"\s*x", r"<\s*/?\s*b"):
         assert expressions.slowness(expressions.of_text(pattern)), pattern
 
@@ -67,7 +67,7 @@ def test_replies_are_read_in_linear_time(reader):
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_a_long_action_costs_what_its_cut_form_costs(name):
+def test_a_long_action_takes_no_longer_than_its_truncated_form(name):
     env = gym.make(f"CreditRL/{name}-v0", disable_env_checker=True)
     longest = ENVIRONMENTS[name]
     assert env.action_space.max_length == longest

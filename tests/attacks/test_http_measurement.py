@@ -1,4 +1,4 @@
-"""Clients of a measurement that leave with a task, hold it, or report impossible counts."""
+"""HTTP clients that disappear with a task, keep it, or report impossible counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOKOBAN = "CreditRL/VisualSokoban-v0"
 
 
 class Measured:
-    """Three tasks of two turns, for clients whose time is up at once when they do not play."""
+    """Three tasks of two turns; a client that does not play loses its task at once."""
 
     def __init__(self, clock: Any) -> None:
         self.clock = clock
@@ -65,7 +65,7 @@ def told_to_wait(answer: Any) -> bool:
     return float(answer.headers["Retry-After"]) > 0
 
 
-def test_a_task_that_a_client_left_with_is_dealt_to_whoever_asks(measured):
+def test_the_task_of_a_lost_client_is_given_to_another(measured):
     gone, here = measured.open(), measured.open()
     left = measured.reset(gone).json()["info"]["task_id"]
     assert [measured.play(here), measured.play(here)] == [2, 1]
@@ -112,10 +112,10 @@ def ask(method: str, url: str, body: Any = None) -> Any:
         return json.loads(error.read())
 
 
-def test_a_measurement_ends_though_a_client_left_with_a_task():
+def test_a_measurement_finishes_despite_a_lost_client():
     def drive(address: str) -> None:
         gone = ask("POST", f"{address}/sessions")["session"]
-        ask("POST", f"{address}/sessions/{gone}/reset")  # and is never heard of again
+        ask("POST", f"{address}/sessions/{gone}/reset")  # and never reconnects
         here = f"{address}/sessions/{ask('POST', f'{address}/sessions')['session']}"
         left = 1
         while left:
@@ -149,7 +149,7 @@ def test_a_measurement_ends_though_a_client_left_with_a_task():
         '"action": ' + "[" * 100_000,
     ],
 )
-def test_what_no_client_can_have_spent_is_refused_and_its_episode_goes_on(measured, counts):
+def test_impossible_counts_are_refused_and_the_episode_continues(measured, counts):
     at = measured.open()
     measured.reset(at)
     kind = {"Content-Type": "application/json"}

@@ -1,4 +1,4 @@
-"""Names that no file system takes."""
+"""Names that are too long for a file system."""
 
 from __future__ import annotations
 

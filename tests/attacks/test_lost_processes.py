@@ -31,7 +31,7 @@ def make(**options):
 @LINUX
 @pytest.mark.parametrize("length", [2, 2_000_000])
 def test_a_stopped_worker_costs_only_its_own_copies(length):
-    """An action of 2 MB exceeds a pipe's buffer, so that already the write blocks."""
+    """An action of 2 MB exceeds a pipe's buffer, so that even the write blocks."""
     venv = make()
     venv.reset(seed=0)
     stopped = venv.copies.pids[1]
@@ -56,7 +56,7 @@ def test_stopped_workers_share_one_timeout(monkeypatch):
 
     monkeypatch.setattr(workers, "wait", lambda ends, seconds: waits.append(seconds) or [])
     assert venv.step(["up"] * 4)[3].all()
-    # The first is waited for in twenty parts; for the second none are left.
+    # The first is polled twenty times; for the second no time is left.
     assert len(waits) == 21
     assert sum(waits[:20]) == pytest.approx(6.0)
     monkeypatch.undo()
@@ -98,7 +98,7 @@ while True:
 
 @pytest.mark.slow
 @LINUX
-def test_the_processes_of_a_killed_torchrun_end_and_one_says_why(tmp_path):
+def test_the_processes_of_a_killed_torchrun_end_with_one_message(tmp_path):
     script, pid = tmp_path / "rank.py", tmp_path / "pid"
     script.write_text(RANK)
     with socket.socket() as one:
@@ -140,11 +140,11 @@ time.sleep(600)
 
 @LINUX
 @pytest.mark.slow
-def test_nothing_of_a_cluster_is_left_when_its_run_is_killed():
+def test_no_process_of_a_cluster_is_left_when_its_run_is_killed():
     driver = subprocess.Popen([sys.executable, "-c", DRIVER], stdout=subprocess.PIPE, text=True)
     assert driver.stdout is not None
     assert driver.stdout.readline() == "connected\n"
-    time.sleep(3)  # the guard looks every second
+    time.sleep(3)  # the guard checks every second
     pids = [child.pid for child in psutil.Process(driver.pid).children(recursive=True)]
     assert len(pids) > 4  # its servers, a raylet and two agents below that, a guard
     driver.kill()

@@ -1,4 +1,4 @@
-"""Run folders and evaluations of strangers: reading runs nothing, and writing has one writer."""
+"""Untrusted run folders and evaluations: reading executes nothing, and only one process writes."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def trained(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def copied(trained, tmp_path) -> Path:
-    """A copy of it, to be spoiled."""
+    """A copy of the run, to be damaged."""
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 @pytest.fixture
 def trap(copied, tmp_path) -> tuple[Path, Path, Path]:
-    """(a run whose config names a plugin, the plugin, the file that it makes when it is run)."""
+    """(a run whose config names a plugin, the plugin, the file that the plugin creates if run)."""
     plugin, ran = tmp_path / "trap.py", tmp_path / "ran"
     plugin.write_text(PLUGIN.format(ran=str(ran)))
     config = tomllib.loads((copied / "config.toml").read_text())
@@ -60,7 +60,7 @@ def trap(copied, tmp_path) -> tuple[Path, Path, Path]:
 
 
 def commands(folder: Path) -> dict[str, list[str]]:
-    """Return commands that read a run, and one that goes on with it."""
+    """Return commands that read a run, and one that resumes it."""
     where = ["--run.folder", str(folder), "--run.resume"]
     return {
         "credit": ["credit", str(folder), "--method", "grpo", "--max-episodes", "16", "--replace"],
@@ -78,7 +78,7 @@ def test_a_plugin_that_a_runs_config_names_is_not_imported(trap, capsys, name):
     folder, plugin, ran = trap
     try:
         code = run(commands(folder)[name])
-    except SystemExit as stop:  # of --help
+    except SystemExit as stop:  # from --help
         code = stop.code
     assert not ran.exists()
     told = "".join(capsys.readouterr())
@@ -93,7 +93,7 @@ def test_a_plugin_that_a_runs_config_names_is_not_imported(trap, capsys, name):
 
 @pytest.mark.parametrize("name", ["credit", "export", "plan"])
 @pytest.mark.parametrize("how", ["named", "trusted"])
-def test_a_plugin_is_imported_where_the_user_says_so(trap, capsys, name, how):
+def test_a_plugin_is_imported_if_the_user_trusts_it(trap, capsys, name, how):
     folder, plugin, ran = trap
     flag = "--run.plugins" if name == "plan" else "--plugin"
     more = ["--trust"] if how == "trusted" else [flag, str(plugin)]
@@ -101,7 +101,7 @@ def test_a_plugin_is_imported_where_the_user_says_so(trap, capsys, name, how):
     assert ran.exists()
 
 
-def test_the_digest_of_a_module_is_found_without_its_packages(tmp_path, monkeypatch):
+def test_the_digest_of_a_module_is_computed_without_importing_its_packages(tmp_path, monkeypatch):
     package = tmp_path / "strange"
     package.mkdir()
     (package / "__init__.py").write_text("raise SystemExit('imported')")
@@ -134,7 +134,7 @@ def test_an_ordinary_run_needs_no_trust(copied):
     assert links_out(copied) == []
 
 
-def test_going_on_writes_through_no_link_out_of_the_folder(copied, tmp_path, capsys):
+def test_resuming_does_not_write_through_links_out_of_the_folder(copied, tmp_path, capsys):
     outside = tmp_path / "home"
     outside.mkdir()
     (outside / "notes.tmp").write_text("theirs")
@@ -145,7 +145,7 @@ def test_going_on_writes_through_no_link_out_of_the_folder(copied, tmp_path, cap
     assert (outside / "notes.tmp").read_text() == "theirs"
 
 
-def test_a_recorded_program_is_run_where_it_is_said_again(tmp_path, capsys):
+def test_a_recorded_program_is_run_only_if_the_user_repeats_it(tmp_path, capsys):
     ran = tmp_path / "ran"
     program = f"{sys.executable} -c \"open('{ran}', 'w')\""
     env = "VisualSokoban"
@@ -172,14 +172,14 @@ def test_a_recorded_program_is_run_where_it_is_said_again(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("argv", [3, [], [3], {"a": 1}, None, "rm"])
-def test_a_recorded_command_of_another_kind_is_one_error(tmp_path, capsys, argv):
+def test_a_malformed_recorded_command_is_a_clear_error(tmp_path, capsys, argv):
     (tmp_path / "suite.json").write_text(json.dumps({"argv": argv}))
     assert run(["eval", "--resume", str(tmp_path)]) == 2
     assert "damaged" in capsys.readouterr().err
 
 
 class Trap:
-    """Makes a file when it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, ran: Path) -> None:
         self.ran = ran
@@ -188,7 +188,7 @@ class Trap:
         return Path.touch, (self.ran,)
 
 
-def test_models_of_strangers_run_nothing(copied, tmp_path):
+def test_untrusted_models_execute_no_code(copied, tmp_path):
     ran = tmp_path / "ran"
     policy = copied / "policy" / "last"
     code = PLUGIN.format(ran=str(ran)) + "class C: ...\n"
@@ -214,7 +214,7 @@ def test_models_of_strangers_run_nothing(copied, tmp_path):
 
 # -- one writer -----------------------------------------------------------------------------------
 def test_a_second_process_that_resumes_a_run_is_refused(copied, capsys):
-    """Started at once, they doubled rows."""
+    """When started at the same time, two processes used to double the rows."""
     for path in sorted((copied / "checkpoints").glob("update_*"))[1:]:
         shutil.rmtree(path)
     words = [sys.executable, "-m", "creditrl", *commands(copied)["resume"]]
@@ -231,7 +231,7 @@ def test_a_second_process_that_resumes_a_run_is_refused(copied, capsys):
         first.send_signal(signal.SIGKILL)
         first.wait()
     assert run(commands(copied)["resume"]) == 0
-    assert f"process {first.pid}" in capsys.readouterr().err  # taken over, with a line
+    assert f"process {first.pid}" in capsys.readouterr().err  # taken over, with a message
     updates = [r["update"] for r in RunFolder(copied).read_metrics() if r["phase"] == "train"]
     assert updates == sorted(set(updates))
 
@@ -265,7 +265,7 @@ def spoiled(data, rng: random.Random):
 
 
 def without_none(value):
-    """Return what TOML can hold."""
+    """Return the values that TOML can represent."""
     if isinstance(value, dict):
         return {k: without_none(v) for k, v in value.items() if v is not None}
     return [without_none(v) for v in value if v is not None] if isinstance(value, list) else value
@@ -296,7 +296,7 @@ def test_1000_spoiled_files_are_read_or_refused_in_one_line(copied):
 
 
 @pytest.mark.parametrize("value", ["[" * 100_000 + "]" * 100_000, "9" * 5000])
-def test_a_config_without_end_is_one_error(copied, value):
+def test_an_endless_config_is_a_clear_error(copied, value):
     (copied / "config.toml").write_text(f"x = {value}")
     with pytest.raises(ConfigError, match=r"config\.toml"):
         load_run(copied)
@@ -316,7 +316,7 @@ for limit in (300, 3000, 60_000):
 
 @pytest.mark.slow
 def test_a_file_size_limit_is_a_one_line_error(trained, tmp_path):
-    """The kernel refuses whatever passes the limit: a config, metrics, a checkpoint."""
+    """The kernel refuses everything beyond the limit: a config, metrics, a checkpoint."""
     words = ["train", *SMALL]
     done = by_python("-c", LIMITED, tmp_path, *words, env={"PYTHONDONTWRITEBYTECODE": "1"})
     *told, rest = done.stderr.split("Code 2\n")
@@ -325,14 +325,14 @@ def test_a_file_size_limit_is_a_one_line_error(trained, tmp_path):
         assert "Traceback" not in one
         assert f"creditrl: {tmp_path}/" in one and "may not grow further" in one
     for folder in tmp_path.iterdir():
-        # With room again it goes on, and to the same end.
+        # With free space again the run resumes, with the same result.
         assert run([*words, "--run.folder", str(folder), "--run.resume"]) == 0
         ends = [RunFolder(one).read_metrics() for one in (folder, trained)]
         assert [r.get("loss") for r in ends[0]] == [r.get("loss") for r in ends[1]]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is full")
-def test_a_full_disk_is_named_with_the_room_that_is_left(copied, capsys):
+def test_a_full_disk_is_reported_with_the_free_space(copied, capsys):
     (copied / "metrics.jsonl").unlink()
     (copied / "metrics.jsonl").symlink_to("/dev/full")
     words = [*commands(copied)["resume"], "--trust", "--budget.updates", "3"]

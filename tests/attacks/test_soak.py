@@ -1,4 +1,4 @@
-"""A short soak; how fast it is depends on the machine, so that is for ``soak.py`` to say."""
+"""A short soak test; its speed depends on the machine, so ``soak.py`` reports that."""
 
 from __future__ import annotations
 

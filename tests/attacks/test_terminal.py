@@ -22,7 +22,7 @@ def quiet(captured) -> str:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_is_shown_as_it_is(tmp_path, capsys, name):
+def test_an_ordinary_name_is_shown_unchanged(tmp_path, capsys, name):
     agent = tmp_path / "mine.py"
     agent.write_text(
         "def good(observation, info):\n    return 'up'\n"
@@ -61,7 +61,7 @@ def rude():
     thread.join(5)
 
 
-def test_a_servers_reason_reaches_no_terminal_raw(rude, tmp_path, capsys, monkeypatch):
+def test_a_servers_reason_is_escaped_before_printing(rude, tmp_path, capsys, monkeypatch):
     def fetch(argv):
         download(f"{rude}/file", tmp_path / "file", attempts=1)
 
@@ -72,7 +72,7 @@ def test_a_servers_reason_reaches_no_terminal_raw(rude, tmp_path, capsys, monkey
     assert "the server answers 404 \\x1b[2J" in quiet(capsys.readouterr())
 
 
-def test_an_endpoints_reason_reaches_no_terminal_raw(rude, tmp_path, capsys):
+def test_an_endpoints_reason_is_escaped_before_printing(rude, tmp_path, capsys):
     words = ["eval", "VisualSokoban", "--agent", "chat", "--base-url", f"{rude}/v1", "--model", "m"]
     words += ["--episodes", "2", "--retries", "0", "--out", str(tmp_path / "r.json")]
     assert run(words) == 2

@@ -152,7 +152,9 @@ def compare(rooms: list[tuple[np.ndarray, np.ndarray]], plans: list[list[int]]) 
 @pytest.mark.parametrize(
     ("dim", "num_boxes", "count"), [((6, 6), 1, 200), ((6, 6), 2, 100), ((7, 8), 2, 40)]
 )
-def test_random_actions_have_the_same_effect_in_both(dim: tuple[int, int], num_boxes: int, count: int):
+def test_random_actions_have_the_same_effect_in_both(
+    dim: tuple[int, int], num_boxes: int, count: int
+):
     rooms = upstream_rooms(dim, num_boxes, count, seed=17)
     rng = np.random.default_rng(17)
     plans = [rng.choice(9, size=MAX_TURNS, p=WEIGHTS).tolist() for _ in rooms]

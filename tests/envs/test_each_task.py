@@ -56,7 +56,9 @@ def alone(tasks: Any, seed: int = 0) -> Counter[tuple[str, int]]:
 @pytest.mark.parametrize(
     ("num_envs", "workers"), [(1, 0), (5, 0), (5, 1), (TASKS, 0), (TASKS + 3, 0), (TASKS + 3, 1)]
 )
-def test_each_task_is_played_once_with_the_result_of_a_single_copy(num_envs: int, workers: int) -> None:
+def test_each_task_is_played_once_with_the_result_of_a_single_copy(
+    num_envs: int, workers: int
+) -> None:
     venv = ToyVectorEnv(num_envs, workers=workers)
     expected = alone(range(TASKS), seed=3)
     assert play(venv, seed=3) == expected and len({task for task, _ in expected}) == TASKS

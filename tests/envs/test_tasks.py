@@ -37,7 +37,9 @@ def test_filters_by_type_difficulty_and_condition(tasks: TaskList):
         chosen.find("t/2")
 
 
-def test_sets_join_in_order_index_like_sequences_and_refuse_empty_and_duplicate_tasks(tasks: TaskList):
+def test_sets_join_in_order_index_like_sequences_and_refuse_empty_and_duplicate_tasks(
+    tasks: TaskList,
+):
     other = TaskList([Task("u/0", "new", "train", 0)])
     joined = TaskList.join(other, tasks)
     assert [t.id for t in joined][:2] == ["u/0", "t/0"] and len(joined) == 9

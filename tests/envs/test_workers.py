@@ -139,7 +139,9 @@ def test_idle_copies_of_a_dead_worker_end_at_their_next_step(sharded: ToyVectorE
     assert truncated.tolist() == [False, True] and "copies 2-3" in info["error"][1]
 
 
-def test_a_death_between_steps_is_an_error_in_queries_and_a_truncation_at_the_next_step(sharded: ToyVectorEnv):
+def test_a_death_between_steps_is_an_error_in_queries_and_a_truncation_at_the_next_step(
+    sharded: ToyVectorEnv,
+):
     sharded.reset(seed=0)
     snaps = sharded.snapshot()
     os.kill(sharded.copies.pids[0], signal.SIGKILL)
