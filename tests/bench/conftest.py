@@ -1,4 +1,4 @@
-"""Finished runs by hand, for tests that compare them."""
+"""Hand-made finished runs, for tests that compare them."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def _finished(
 
 @pytest.fixture
 def finished() -> Callable[..., FinishedRun]:
-    """Return what makes a run whose evaluations had given outcomes of tasks."""
+    """Return a function that makes a run with given outcomes of tasks."""
     return _finished

@@ -40,7 +40,7 @@ def test_there_is_a_row_for_every_environment_and_agent():
         assert len({COMMITTED[env, agent].task_set for agent in AGENTS}) == 1
 
 
-def test_the_commands_of_small_policies_are_those_of_the_recipes():
+def test_the_commands_of_small_policies_are_the_recipes():
     for env, recipe in POLICIES.items():
         train, play = COMMITTED[env, "small policy"].made_by
         assert train.split() == ["creditrl", "train", *recipe.train]
@@ -54,7 +54,7 @@ def test_random_actions_and_the_expert_are_recomputed_exactly(env):
     assert differences(rows, COMMITTED) == []
 
 
-def test_the_command_of_a_row_gives_its_figures(tmp_path):
+def test_the_command_of_a_row_reproduces_its_figures(tmp_path):
     row = COMMITTED["VisualSokoban", "random"]
     (command,) = row.made_by
     assert run([*command.split()[1:], "--out", str(tmp_path / "mine"), "--no-keep-episodes"]) == 0
@@ -100,7 +100,7 @@ def test_a_table_is_written_and_read(tmp_path):
         read_baselines(tmp_path / "b.json")
 
 
-def test_the_command_says_where_the_table_is_wrong(tmp_path, monkeypatch, capsys):
+def test_the_command_names_wrong_entries_of_the_table(tmp_path, monkeypatch, capsys):
     row = COMMITTED["VisualSokoban", "random"]
     wrong = {**COMMITTED, row.key: replace(row, success=0.5)}
     monkeypatch.setattr("creditrl.bench.baselines.read_baselines", lambda: wrong)
@@ -108,7 +108,7 @@ def test_the_command_says_where_the_table_is_wrong(tmp_path, monkeypatch, capsys
     assert "VisualSokoban, random: success is 0.17, the table says 0.5." in capsys.readouterr().out
 
 
-def test_a_page_without_a_place_is_told_before_anything_is_measured(tmp_path, capsys):
+def test_a_page_without_a_table_is_refused_before_anything_is_measured(tmp_path, capsys):
     (tmp_path / "mine.md").write_text("# Mine\n")
     words = ["bench", "baselines", "--envs", "VisualSokoban", "--page", str(tmp_path / "mine.md")]
     assert run(words) == 2
@@ -138,12 +138,12 @@ def test_a_tiny_policy_is_not_reused_for_the_full_run(tmp_path, monkeypatch):
     assert small_policy("SOTOPIA", listing, tmp_path).episodes == 100
     assert [words[0] for words in said] == ["train", "eval", "train", "eval"]
     assert small_policy("SOTOPIA", listing, tmp_path).episodes == 100
-    assert len(said) == 4  # what is finished is kept
+    assert len(said) == 4  # finished rows are kept
 
 
 @pytest.mark.slow
 def test_a_small_policy_is_made_on_a_tiny_budget(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("creditrl.bench.baselines.run_command", run)  # not each in a process
+    monkeypatch.setattr("creditrl.bench.baselines.run_command", run)  # not each in its own process
     folder, file = str(tmp_path / "runs"), str(tmp_path / "b.json")
     words = ["bench", "baselines", "--envs", "SOTOPIA", "--train", "--tiny", "--folder", folder]
     assert run([*words, "--json", file]) == 0

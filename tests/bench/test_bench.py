@@ -15,7 +15,7 @@ from creditrl.measure import Contest, Figures, one_core, run_rounds
 
 
 @pytest.mark.slow
-def test_bench_envs_prints_a_table_writes_json_and_names_what_is_not_installed(
+def test_bench_envs_prints_a_table_writes_json_and_names_missing_packages(
     tmp_path, capsys, monkeypatch
 ):
     import creditrl.envs.alfworld.bench as alfworld_bench

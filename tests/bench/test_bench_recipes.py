@@ -1,4 +1,4 @@
-"""``creditrl bench recipes``: the table of dry runs, and finished recipes are kept."""
+"""``creditrl bench recipes``: the table of dry runs; finished recipes are not repeated."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_row_shows_the_result_of_a_recipe():
     assert "1 of 2 fit without a flag" in page and "at most 22) on one thread of a proc" in page
 
 
-def test_only_recipes_of_papers_are_run():
+def test_only_papers_recipes_are_run():
     assert "quickstart" not in paper_recipes() and "grpo_small" not in paper_recipes()
 
 
@@ -44,8 +44,8 @@ def test_finished_recipes_in_the_file_are_not_run_again(tmp_path):
     assert found == {"grpo_webshop": MADE}
 
 
-def test_the_command_does_a_recipe_and_writes_both_files(tmp_path, monkeypatch, capsys):
-    # In the place of a large model's shape, which takes a minute, a small recipe is run.
+def test_the_command_runs_a_recipe_and_writes_both_files(tmp_path, monkeypatch, capsys):
+    # Instead of a large model's shape, which takes a minute, a small recipe is run.
     small, dry_run = read_request("@grpo_small", []), recipes.dry_run
     monkeypatch.setattr(recipes, "dry_run", lambda config, *rest: dry_run(small, *rest))
     monkeypatch.chdir(tmp_path)

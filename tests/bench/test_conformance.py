@@ -1,4 +1,4 @@
-"""Two sides that play one script: what is compared, the log of a long run, its exit code."""
+"""The same script on two engines: comparison, the log of a long run, its exit code."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ Bench = Callable[..., list[Task]]
 
 @pytest.fixture
 def bench(monkeypatch, tmp_path) -> Iterator[Bench]:
-    """Put a comparison over the toy in place; returns what sets its games."""
+    """Set up a comparison over the toy; return a function that sets its games."""
     gym.register(ENV_ID, TwoSidedEnv)
     monkeypatch.chdir(tmp_path)
     made = Conformance(
@@ -99,7 +99,7 @@ def bench(monkeypatch, tmp_path) -> Iterator[Bench]:
     del gym.registry[ENV_ID]
 
 
-def test_steps_and_wins_are_counted_if_all_agrees(bench):
+def test_steps_and_wins_are_counted_if_both_sides_agree(bench):
     (task,) = bench(4)
     found = Sides(conformance.conformances()[0]).play(task)
     assert found.mismatch is None
@@ -118,7 +118,7 @@ def test_the_first_difference_comes_with_the_actions_to_it(bench):
     assert len(found.mismatch.actions) == found.steps
 
 
-def test_what_one_side_raises_is_a_difference(bench):
+def test_an_error_on_one_side_is_a_difference(bench):
     (task,) = bench(6)
     mismatch = Sides(conformance.conformances()[0]).play(task).mismatch
     assert mismatch is not None
@@ -126,7 +126,7 @@ def test_what_one_side_raises_is_a_difference(bench):
     assert mismatch.theirs == "RuntimeError: fell"
 
 
-def test_a_run_that_finds_nothing_says_how_much_it_compared(bench, capsys):
+def test_a_run_without_differences_reports_how_much_it_compared(bench, capsys):
     bench(4, 4, 4)
     assert run(["bench", "conformance", "toy", "--games", "2", "--out", "log.jsonl"]) == 0
     out = capsys.readouterr().out
@@ -140,7 +140,7 @@ def test_a_run_that_finds_nothing_says_how_much_it_compared(bench, capsys):
     assert run(["bench", "conformance", "toy", "--games", "4", "--out", "log.jsonl"]) == 0
 
 
-def test_a_difference_makes_the_exit_code_1_and_is_in_the_log(bench, capsys):
+def test_a_difference_gives_exit_code_1_and_is_logged(bench, capsys):
     bench(4, 5, 4)
     assert run(["bench", "conformance", "TOY", "--games", "3"]) == 1
     out = capsys.readouterr().out
@@ -165,7 +165,7 @@ def test_a_killed_run_is_continued(bench, capsys):
 
 
 @pytest.mark.parametrize("change", [["--seed", "1"], ["--flavour", "plain"]])
-def test_a_log_of_other_settings_is_not_continued(bench, change, capsys):
+def test_a_log_with_other_settings_is_not_continued(bench, change, capsys):
     bench(4)
     assert run(["bench", "conformance", "toy"]) == 0
     before = Path("conformance-toy.jsonl").read_bytes()
@@ -175,7 +175,7 @@ def test_a_log_of_other_settings_is_not_continued(bench, change, capsys):
 
 
 @pytest.mark.parametrize("content", ["mine\n", "{}\n", '{"format": 2}\n', "[]\n", "\n"])
-def test_a_file_of_another_kind_is_left_alone(tmp_path, content):
+def test_a_file_that_is_no_log_is_not_overwritten(tmp_path, content):
     path = tmp_path / "log.jsonl"
     path.write_text(content, "utf-8")
     with pytest.raises(DataError, match="no log of"):
@@ -183,7 +183,7 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path, content):
     assert path.read_text("utf-8") == content
 
 
-def test_a_log_that_was_only_begun_is_empty(tmp_path):
+def test_a_log_with_only_a_header_is_empty(tmp_path):
     path = tmp_path / "new" / "log.jsonl"
     assert read_log(path, {"seed": 3}) == {}
     write_log(path, {"seed": 3})
@@ -192,7 +192,7 @@ def test_a_log_that_was_only_begun_is_empty(tmp_path):
         read_log(path, {"seed": 4})
 
 
-def test_without_upstream_it_names_the_extra(capsys, monkeypatch, tmp_path):
+def test_missing_upstream_packages_are_named_with_their_extra(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     alfworld = replace(conformance.conformances()[0], modules=("no_such_upstream",))
     monkeypatch.setattr(conformance, "conformances", lambda: (alfworld,))

@@ -42,7 +42,7 @@ from creditrl.types import Prompt, Reply, Trajectory, Turn
 from creditrl.view.agreement import rank_correlation
 from creditrl.view.run import ViewedRun
 
-# -- a world whose values are known ----------------------------------------------------------------
+# -- a world with known values --------------------------------------------------------------------
 #
 # Three turns, each "yes" or "no"; success: at least two are "yes". A random policy has V = 1/2 at
 # first, 3/4 after a yes, 1/4 after a no, 1/2 after one of each, and 1 or 0 after two equal ones.
@@ -62,13 +62,13 @@ class Vote(Mdp):
         return (Outcome(1.0, won if len(votes) == 3 else (votes,)),)
 
     def text(self, state: State) -> str:
-        # The observation hides the state: a continuation must have been restored to it.
+        # The observation hides the state: a continuation depends on restoring it.
         return "Yes or no?"
 
 
 @pytest.fixture(autouse=True)
 def vote(monkeypatch) -> None:
-    """Let it be the one task of the exact bench's environment."""
+    """Make this the only task of the exact benchmark's environment."""
     monkeypatch.setattr(exact_mdps, "MDPS", (Vote(),))
 
 
@@ -123,19 +123,19 @@ def test_continuations_start_where_the_snapshot_was_taken():
     assert 0 < outcome_KR[2].mean() < 0.5 < outcome_KR[0].mean() < 1
 
 
-def test_a_turn_that_ended_its_episode_has_the_outcome_it_had():
+def test_a_turn_that_ended_its_episode_has_the_recorded_outcome():
     trajectories, places = played("ynn")
     starts = starts_of([(0, 2)], trajectories, places)
-    assert [start.after for start in starts] == [False]  # nothing is left to play after it
+    assert [start.after for start in starts] == [False]  # no turn remains after it
     truth = truth_of(starts, np.array([[True, False]]), np.array([True]), np.array([False]))
     assert truth.after_NR.tolist() == [[False, False]]
     assert truth.advantage_N.tolist() == [-0.5]
-    # (1 + 1) / (2 + 2) = 1/2, variance 1/4 over 2 continuations, nothing for what is certain.
+    # (1 + 1) / (2 + 2) = 1/2, variance 1/4 over 2 continuations, none for a certain value.
     assert truth.error_N.tolist() == [pytest.approx(math.sqrt(0.125))]
 
 
 class Saying:
-    """Answers every prompt by a function."""
+    """Replies to every prompt with a function's result."""
 
     name, actions = "saying", "listed"
 
@@ -147,7 +147,7 @@ class Saying:
 
 
 def conform(prompt: Prompt) -> Reply:
-    """Say again what was said first; "no" where nothing was."""
+    """Repeat the first reply of the conversation; "no" if there is none."""
     said = [m["content"] for m in prompt.messages if m["role"] == "assistant"]
     return Reply(said[0] if said else "no")
 
@@ -160,20 +160,20 @@ def test_continuations_keep_the_conversation_so_far():
     assert outcome_KR.tolist() == [[False] * 2, [True] * 2, [False] * 2, [False] * 2]
 
 
-def test_places_hold_the_conversation_that_the_episode_had():
+def test_places_store_the_episodes_conversation():
     _, places = played("yny", form=get_form("dialogue"))
     last = places[0][-1].talk
     assert last.turn == 3
     assert [m["content"] for m in last.said if m["role"] == "assistant"] == ["yes", "no", "yes"]
 
 
-def test_an_agent_that_chooses_among_replies_is_shown_them_while_places_are_kept():
+def test_an_agent_that_chooses_from_a_list_gets_it_when_places_are_stored():
     chooser = Saying(lambda prompt: Reply(prompt.choices[-1]))
     trajectories, _ = collect_places(ExactVectorEnv(1), chooser, PLAIN, seed=0, tasks=[0])
     assert [turn.action for turn in trajectories[0].turns] == ["no"] * 3
 
 
-def test_an_episode_that_had_ended_is_not_continued():
+def test_a_finished_episode_is_not_continued():
     _, places = played("yyy")
     with pytest.raises(EpisodeOverError, match="Its outcome is known"):
         continue_episodes(
@@ -190,7 +190,7 @@ def test_a_dead_episode_is_reported():
 # -- exact distances -------------------------------------------------------------------------------
 
 
-def test_in_sokoban_an_expert_comes_closer_by_one_each_turn():
+def test_in_sokoban_the_expert_gets_one_move_closer_each_turn():
     options: dict[str, Any] = {"min_optimal_moves": 3, "max_optimal_moves": 3, "progress": True}
     venv: Any = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=1, **options).unwrapped
     venv.reset(seed=0, options={"task": [5]})
@@ -204,12 +204,12 @@ def test_in_sokoban_an_expert_comes_closer_by_one_each_turn():
     assert trajectories[0].success
     left = distances(venv, places[0])
     assert left.tolist() == [3.0, 2.0, 2.0, 1.0, 0.0]
-    # After an action that was not played, too.
+    # The same after an action that was not played.
     assert distances(venv, [places[0][0]] * 2, [plan[0], "stand still"]).tolist() == [2.0, 3.0]
     assert progress_of(left[:-1], left[1:]).tolist() == [1.0, 0.0, 1.0, 1.0]
 
 
-def test_progress_is_minus_infinity_where_success_is_lost_and_0_behind_that():
+def test_progress_is_minus_infinity_when_success_becomes_impossible_and_0_afterwards():
     inf, nan = math.inf, math.nan
     found = progress_of(np.array([3.0, 3.0, inf, nan]), np.array([4.0, inf, inf, 2.0]))
     assert found[:3].tolist() == [-1.0, -inf, 0.0] and math.isnan(found[3])
@@ -225,7 +225,7 @@ def episodes(*lengths_and_success: tuple[int, bool]) -> list[Trajectory]:
     ]
 
 
-def test_half_of_the_turns_are_of_successes_and_the_rest_of_failures():
+def test_half_of_the_turns_come_from_successes_and_half_from_failures():
     some = episodes((4, True), (30, False), (8, True))
     chosen = choose_turns(some, 20, np.random.default_rng(0))
     assert len(set(chosen)) == 20
@@ -246,7 +246,7 @@ def test_half_of_the_turns_are_of_successes_and_the_rest_of_failures():
 
 
 def test_rank_correlation_worked_by_hand():
-    # Ranks 1 2 3 4 and 2.5 2.5 4 1: products of what is over 2.5 sum to 0.75 - 2.25 = -1.5, squares
+    # Ranks 1 2 3 4 and 2.5 2.5 4 1, less 2.5: products sum to 0.75 - 2.25 = -1.5, squares
     # to 5 and 4.5.
     found = rank_correlation(np.array([1.0, 2, 3, 4]), np.array([1.0, 1, 2, -math.inf]))
     assert found == pytest.approx(-1.5 / math.sqrt(5 * 4.5))
@@ -304,7 +304,7 @@ def test_the_truth_agrees_with_itself_and_a_constant_does_not():
     assert itself.rank["all"].value == pytest.approx(1.0)
     assert itself.sign.value == 1.0
     assert math.isnan(constant.rank["all"].value) and not math.isnan(constant.sign.value)
-    # A constant within successes has no order there.
+    # A constant has no order within successes.
     assert outcome.rank["all"].value > 0.2
     assert math.isnan(outcome.rank["successes"].value)
     assert itself.exact["all"].value > 0.6
@@ -341,7 +341,7 @@ def test_the_ceiling_is_the_root_of_the_reliability():
     assert (top.value, top.low, top.high) == (pytest.approx(0.8), 0.0, pytest.approx(0.9))
 
 
-def test_reports_hold_what_was_found(tmp_path):
+def test_reports_contain_the_measures(tmp_path):
     found, bench = [result(), result("Other")], CreditBench(rollouts=20)
     text = credit_markdown(found, bench)
     assert "## Toy" in text and "## Other" in text
@@ -370,7 +370,7 @@ def test_reports_hold_what_was_found(tmp_path):
     assert one[:4] == b"\x89PNG" and one == credit_picture(found, tmp_path / "two.png").read_bytes()
 
 
-def test_sizes_that_cannot_be_are_refused():
+def test_impossible_sizes_are_refused():
     for name, size, message in (
         *(("rollouts", 7, "even number"), ("turns", 1, "at least 2")),
         ("copies", 8, "rollouts=64"),
@@ -383,7 +383,7 @@ def test_sizes_that_cannot_be_are_refused():
 
 
 @pytest.mark.slow
-def test_bench_credit_measures_goes_on_and_refuses_another_one(tmp_path, capsys):
+def test_bench_credit_measures_resumes_and_refuses_other_settings(tmp_path, capsys):
     out = tmp_path / "truth"
     words = ["bench", "credit", "--tiny", "--envs", "visualsokoban", "--out", str(out)]
     assert run([*words, "--methods", "grpo,gigpo"]) == 0
@@ -400,7 +400,7 @@ def test_bench_credit_measures_goes_on_and_refuses_another_one(tmp_path, capsys)
     constant = first["scores"][2]["measures"]
     assert constant["order"]["value"] == 0.5 and constant["cosine"]["value"] is None
     assert constant["leakage"]["value"] == pytest.approx(first["idle"] / 12)
-    # A cut block, a method with other numbers and a cut credit are redone, with the same result.
+    # A cut block, a method with other numbers and a cut credit file are redone, with the same
     folder = out / "VisualSokoban"
     truth, scored = ((folder / name).read_text() for name in ("truth.jsonl", "credits.jsonl"))
     (folder / "truth.jsonl").write_text(truth[:-40])
@@ -418,7 +418,7 @@ def test_bench_credit_measures_goes_on_and_refuses_another_one(tmp_path, capsys)
     assert second["reliability"] == first["reliability"]
     for one, two in zip(first["scores"], second["scores"], strict=True):
         assert one["measures"] == two["measures"]
-    # The viewer shows the truth beside them.
+    # The viewer shows the true advantages beside the methods.
     viewed = ViewedRun(folder)
     assert [method["name"] for method in viewed.overview()["methods"]] == ["grpo", "gigpo", TRUTH]
     assert viewed.overview()["methods"][2]["turns"] == 12
@@ -428,9 +428,7 @@ def test_bench_credit_measures_goes_on_and_refuses_another_one(tmp_path, capsys)
     assert run([*next_words(told), "--tiny", "--methods", "grpo"]) == 0
 
 
-def test_an_environment_of_ones_own_is_measured_without_an_expert_and_with_one_task(
-    tmp_path, capsys
-):
+def test_a_users_environment_is_measured_without_an_expert_and_with_one_task(tmp_path, capsys):
     module, *_ = write_package("env", "stairs", tmp_path / "stairs")
     module.write_text(module.read_text().replace("product((0, 1), repeat=TOP)", "[(0,) * TOP]"))
     envs = f"{module}:Mine/Stairs-v0"
@@ -445,7 +443,7 @@ def test_an_environment_of_ones_own_is_measured_without_an_expert_and_with_one_t
     assert (out / "Mine-Stairs-v0" / "credit.parquet").is_file()
 
 
-def test_an_environment_that_cannot_go_back_is_refused(tmp_path, capsys):
+def test_an_environment_without_snapshots_is_refused(tmp_path, capsys):
     module, *_ = write_package("env", "hills", tmp_path / "hills")
     module.write_text(
         module.read_text().replace(

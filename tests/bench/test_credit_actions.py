@@ -28,13 +28,13 @@ from creditrl.types import Trajectory, Turn
 
 pytest.importorskip("torch")
 
-DOORS = 2  # a task without chance: a saved state holds its luck, too
+DOORS = 2  # a task without randomness: a saved state contains the random generator, too
 PLAIN = get_form("plain")
 
 
 @functools.cache
 def world() -> dict[str, Any]:
-    """A small policy before two doors, in one episode of each of two groups."""
+    """A small policy at two doors, in one episode of each of two groups."""
     from creditrl.agents.transformers import TransformersAgent
     from creditrl.bench.exact import probabilities, small_policy
 
@@ -73,7 +73,7 @@ def test_choices_have_the_policys_sampling_probabilities():
     assert taken == [w["episodes"][e].turns[t].action for e, t in w["chosen"]]
 
 
-def test_the_action_that_was_taken_is_kept_however_improbable():
+def test_the_action_taken_is_kept_even_if_improbable():
     w = world()
     turn, place = w["episodes"][0].turns[0], w["places"][0][0]
     last = [c for c in w["choices"] if c.turn == 0][-1]
@@ -83,7 +83,7 @@ def test_the_action_that_was_taken_is_kept_however_improbable():
     assert found[1].action == last.action
 
 
-def test_what_follows_an_action_agrees_with_its_computed_value():
+def test_the_outcome_of_an_action_agrees_with_its_computed_value():
     w = world()
     mdp = MDPS[DOORS]
     exact = solve(mdp, w["chances"].__getitem__)
@@ -96,7 +96,7 @@ def test_what_follows_an_action_agrees_with_its_computed_value():
         assert outcome_R.mean() == pytest.approx(value, abs=4 * (value * (1 - value) / 120) ** 0.5)
 
 
-def test_an_action_that_was_taken_has_the_outcomes_of_its_turn():
+def test_the_action_taken_has_the_outcomes_of_its_turn():
     choices = world()["choices"]
     after_NR = np.array([[True, False], [True, True]])
     truth = Truth(~after_NR, after_NR, np.array([False, True]))
@@ -107,7 +107,7 @@ def test_an_action_that_was_taken_has_the_outcomes_of_its_turn():
     assert certain_P.tolist() == [c.taken and c.turn == 1 for c in choices]
 
 
-def test_an_action_is_played_in_an_episode_that_began_as_its_own():
+def test_another_action_is_played_after_the_same_beginning():
     w = world()
     starts = starts_of_choices(w["choices"], w["chosen"], w["places"])
     played = play_choices(w["venv"], w["agent"], PLAIN, starts, w["chosen"], w["episodes"], 2)
@@ -118,7 +118,7 @@ def test_an_action_is_played_in_an_episode_that_began_as_its_own():
         assert one.turns[:turn] == origin.turns[:turn]
         assert one.turns[turn].action == choice.action
         assert one.turns[turn].reply_ids == choice.reply.token_ids
-        # Everything that a method may read was recorded, and the episode was played to its end.
+        # Everything that a method may read is recorded, and the episode is played to its end.
         assert all(t.state and t.prompt_ids for t in one.turns) and one.terminated
         assert (one.group, one.member) == (origin.group, origin.member)
 
@@ -149,7 +149,7 @@ def test_states_come_from_as_many_groups_as_possible():
 # -- score functions ------------------------------------------------------------------------------
 
 
-def test_score_functions_of_a_state_average_to_nothing():
+def test_score_functions_of_a_state_average_to_zero():
     w = world()
     at = [c for c in w["choices"] if c.turn == 0]
     row, score_UD = score_functions(w["policy"], [reply_turn(c.reply) for c in at], 1.0)
@@ -157,7 +157,7 @@ def test_score_functions_of_a_state_average_to_nothing():
     assert np.linalg.norm(mean_D) < 1e-3 * np.linalg.norm(score_UD, axis=1).min()
 
 
-def test_projected_gradients_keep_lengths_and_angles():
+def test_projected_gradients_preserve_lengths_and_angles():
     import torch
 
     from creditrl.trainers.batch import build_rows

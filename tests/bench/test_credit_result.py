@@ -1,4 +1,4 @@
-"""Which turns were worth nothing, and what is kept for the viewer."""
+"""Which turns had no effect, and what the viewer stores."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ EPISODES = [episode(0, 1, 1, 2, 1), episode(1, 3, 3)]
 CHOSEN = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]
 
 
-def test_a_turn_that_leaves_the_state_as_it_was_is_worth_nothing_unless_its_cost_is_clear():
-    # 1 to 1 is idle; to a state and back again is not; what comes after a last turn is not known.
+def test_a_turn_that_leaves_the_state_unchanged_is_idle_unless_its_cost_is_clear():
+    # 1 to 1 is idle; to a state and back again is not; the state after a last turn is unknown.
     # 3 to 3 costs 0.4, more than two standard errors of sqrt(0.25 / 100 + 0.09 / 100) = 0.058.
     assert idle_turns(CHOSEN, EPISODES, truth(0.0, 0.0, 0.0, 0.0, -0.4), None).tolist() == [
         *(True, False, False, False, False)
     ]
 
 
-def test_turns_are_idle_once_success_is_out_of_reach():
+def test_turns_are_idle_once_success_is_impossible():
     before = np.array([3.0, math.inf, math.nan, math.inf, math.inf])
     found = idle_turns(CHOSEN, EPISODES, truth(0.0, 0.1, 0.0, 0.0, 0.0), before)
     assert found.tolist() == [True, True, False, True, True]
 
 
-def test_true_advantages_are_stored_with_the_turns_that_they_are_of(tmp_path):
+def test_true_advantages_are_stored_with_their_turns(tmp_path):
     path = tmp_path / "credit.parquet"
     credit = {"grpo": np.arange(6.0)}
     write_credits(path, EPISODES, credit, [(0, 2), (1, 0)], truth(0.25, -0.5))

@@ -48,7 +48,7 @@ def test_pairs_within_their_error_are_not_ordered():
     better = np.argwhere(truth.better_PP()).tolist()
     assert better == [[0, 1], [0, 2], [1, 2], [3, 5], [4, 5], [7, 6], [8, 6]]
     assert truth.pairs == 9
-    # Nothing is unsure of an action that ended its episode.
+    # The value of an action that ended its episode has no uncertainty.
     certain = replace(truth, certain_P=np.ones(9, dtype=bool))
     assert [4, 3] in np.argwhere(certain.better_PP()).tolist()
 
@@ -74,7 +74,7 @@ def test_measures_by_hand():
     # Tau: (2 - 1) / 3; (1 - 0) / sqrt(2 * 2), as 5 > 4 is of a tie; (2 - 0) / sqrt(2 * 3).
     assert measured["tau"] == pytest.approx((1 / 3 + 1 / 2 + 2 / math.sqrt(6)) / 3)
     assert (measured["leakage"], measured["wasted"]) == (1 / 6, 0.5)
-    assert math.isnan(measured["signal"])  # the score of other turns is not known
+    assert math.isnan(measured["signal"])  # the scores of other turns are unknown
 
 
 def test_a_constant_per_state_changes_neither_order_nor_direction():

@@ -126,7 +126,7 @@ def test_a_constant_per_state_does_not_change_the_gradient(played):
 # -- figures of others ----------------------------------------------------------------------------
 
 
-def test_published_rows_are_reproduced():
+def test_published_rows_are_reproduced_to_the_printed_digits():
     """AgentCreditBench v0.5 prints two digits of credit and three of a share."""
     rows = {row.case + ", " + row.credit: row for row in published_rows()}
     assert len(rows) == 7
@@ -144,7 +144,7 @@ def test_published_rows_are_reproduced():
 
 @pytest.mark.slow
 def test_exact_parts_give_less_noise_than_the_outcome(played):
-    """A turn's own step is free of later chance, which a lambda near 1 brings back."""
+    """A turn's own step has no later randomness, which a lambda near 1 brings back."""
     _, episodes, exact, table = played
     episodes = [with_tokens(t, table.chance_P[pairs]) for t, pairs in parted(episodes, table)]
     grpo = agreement(method_credit("grpo", episodes), table)
@@ -154,7 +154,7 @@ def test_exact_parts_give_less_noise_than_the_outcome(played):
     for name in ("ppo, the same, lambda 0", "istar, exact advantages", "spa, the same, lambda 0"):
         assert found[name].noise < 1.05 * grpo.noise, name
     assert found["spa, the same, lambda 0"].noise < found["spa, exact progress"].noise * 1.05
-    # Without a step of its own, progress is the outcome less what the state was worth.
+    # Without its own step, progress is the outcome minus the value of the state.
     pg = agreement(method_credit("pg", episodes), table)
     assert found["spa, exact progress"].cosine == pytest.approx(pg.cosine, abs=0.1)
 
@@ -325,30 +325,30 @@ def off_by(credit_N, turns, seldom=0):
 @pytest.mark.parametrize("mdp", MDPS, ids=lambda mdp: mdp.name)
 def test_branches_leave_the_policy_gradient_unbiased(mdp):
     method = method_info("branch").method(method_info("branch").config(turns=2.0, ways=2))
-    # The second update branches where the first one found that the outcome is open.
-    # Of two states there are few figures to take a mean of, so that each must be better known.
+    # The second update branches where the first one found the outcome undecided.
+    # Two states give few figures to average, so each must be known better.
     table, compared = collected(method, mdp, groups=1600 if mdp is MDPS[1] else 400, updates=2)
     advantage_N, weight_N = tree_advantage(table)
     turns = compared(weight_N)
-    if mdp not in (MDPS[2], MDPS[4]):  # little of what is behind a branch is open
+    if mdp not in (MDPS[2], MDPS[4]):  # little of what follows a branch is undecided
         assert (weight_N < 1).any()
         assert np.mean(off_by(weight_N * advantage_N, turns, seldom=30) ** 2) < 2.0
         return
     assert (weight_N < 1).mean() > 0.5
     off_P = off_by(weight_N * advantage_N, turns)
     assert np.mean(off_P**2) < 2.0
-    # Without the weights, what is behind a branch counts more often than the policy comes there.
+    # Without the weights, states after a branch count more often than the policy visits them.
     assert np.mean(off_by(advantage_N, turns) ** 2) > 4.0
 
 
-def test_some_valued_states_leave_the_policy_gradient_unbiased():
+def test_valuing_some_states_leaves_the_policy_gradient_unbiased():
     method = method_info("vine").method(method_info("vine").config(rollouts=1, share=0.5))
     table, compared = collected(method, MDPS[4], groups=400)
     off_P = off_by(vine_advantage(table), compared())
     assert np.mean(off_P**2) < 2.0
 
 
-def test_measured_values_come_closer_by_the_root_of_the_continuations():
+def test_the_error_of_measured_values_falls_with_the_root_of_the_continuations():
     mdp, error = VariableHorizon(), {}
     for rollouts in (2, 32):
         method = method_info("vine").method(method_info("vine").config(rollouts=rollouts))
@@ -362,7 +362,7 @@ def test_measured_values_come_closer_by_the_root_of_the_continuations():
 # -- with a small policy --------------------------------------------------------------------------
 
 
-def test_probabilities_are_those_that_the_policy_samples_with():
+def test_probabilities_equal_the_policys_sampling_probabilities():
     from creditrl.agents.transformers import TransformersAgent
     from creditrl.bench.exact import probabilities, small_policy
     from creditrl.types import Prompt
@@ -386,7 +386,7 @@ def test_credit_of_turns_points_along_the_true_gradient():
 
 
 @pytest.mark.slow
-def test_every_method_is_measured_and_the_page_made(tmp_path, capsys):
+def test_every_method_is_measured_and_the_page_is_written(tmp_path, capsys):
     path, page = tmp_path / "exact.json", tmp_path / "exact.md"
     words = ["bench", "exact", "--groups", "4", "--group-size", "4", "--json", str(path)]
     assert run(words) == 0
@@ -400,7 +400,7 @@ def test_every_method_is_measured_and_the_page_made(tmp_path, capsys):
     for (name, task), row in found.items():
         if name in ("grpo", "ppo", "branch", "tree_grpo"):
             assert row["cosine"] > 0, (name, task)
-    # All turns of an episode have one credit.
+    # All turns of an episode have the same credit.
     assert found["grpo", "delayed effect"]["leakage"] == pytest.approx(7 / 8)
     assert run(["bench", "exact", "--page", str(path), "--out", str(page)]) == 0
     text = page.read_text("utf-8")
@@ -408,7 +408,7 @@ def test_every_method_is_measured_and_the_page_made(tmp_path, capsys):
     assert "| `branch` over `vine` |" in text and "| 0.969 | 0.969 |" in text
 
 
-def test_a_page_is_made_of_results_alone(tmp_path, capsys):
+def test_the_page_can_be_written_from_results_alone(tmp_path, capsys):
     (tmp_path / "other.json").write_text("{}")
     assert run(["bench", "exact", "--page", str(tmp_path / "other.json")]) == 2
     assert "expected 'creditrl bench exact 1'" in capsys.readouterr().err

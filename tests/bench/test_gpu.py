@@ -1,4 +1,4 @@
-"""The bench of what a GPU run needs: its tiny run on a CPU, and the faults that it must catch."""
+"""The benchmark of a GPU run: its tiny run on a CPU, and the faults that it must catch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_equality_compares_three_policies_in_either_type_and_lets_them_learn(mad
     policies = {"small 0.2M", "qwen2 0.2M", "llama 0.2M"}
     assert set(compared) == {(p, d) for p in policies for d in ("float32", "bfloat16")}
     for (_, dtype), row in compared.items():
-        # Each type has its own rounding: that of the other would be 0 or far too large.
+        # Each type has its own rounding error: the other type's would be 0 or far too large.
         assert 0 < row["logprob max"] < (1e-5 if dtype == "float32" else 0.1)
     learned = rows(made, "equality", 1)
     assert {row["policy"] for row in learned} == policies
@@ -76,7 +76,7 @@ def test_the_plan_is_near_the_peak_of_methods_with_full_batches(made):
 
 
 @pytest.mark.slow
-def test_ways_to_compute_an_update_agree_and_those_of_a_gpu_are_named(made):
+def test_ways_to_compute_an_update_agree_and_gpu_only_ones_are_named(made):
     named = {row["way"] for row in rows(made, "ways")}
     assert {"plain (sdpa)", "--policy.compile", "--policy.checkpointing"} <= named
     assert not any("error" in row for row in rows(made, "ways"))
@@ -96,7 +96,7 @@ def test_a_row_per_episode_takes_the_step_of_a_row_per_turn(made):
 
 
 @pytest.mark.slow
-def test_two_processes_hold_half_of_the_weights_each(made):
+def test_each_of_two_processes_holds_half_of_the_weights(made):
     (found,) = rows(made, "processes")
     assert found["where"] == "the CPU, gloo" and "error" not in found
     checks = {c["name"]: c["value"] for c in made[0]["sections"]["processes"]["checks"]}
@@ -105,7 +105,7 @@ def test_two_processes_hold_half_of_the_weights_each(made):
 
 
 @pytest.mark.slow
-def test_sampling_during_the_update_changes_neither(made):
+def test_sampling_during_an_update_changes_neither_result(made):
     in_turns, at_once = rows(made, "streams")
     assert in_turns["grad norm"] == at_once["grad norm"] > 0
     checks = {c["name"]: c["value"] for c in made[0]["sections"]["streams"]["checks"]}
@@ -113,7 +113,7 @@ def test_sampling_during_the_update_changes_neither(made):
 
 
 @pytest.mark.slow
-def test_speed_has_every_job_and_says_what_is_not_installed(made):
+def test_speed_has_every_job_and_names_missing_packages(made):
     updates, jobs = rows(made, "speed"), rows(made, "speed", 1)
     assert [row["way"] for row in updates] == ["plain", "--policy.checkpointing"]
     assert all(row["MFU"] > 0 for row in updates)
@@ -140,7 +140,7 @@ def test_the_page_has_every_section_and_says_that_there_was_no_gpu(made):
 
 
 class Coarse(PolicyOptimizer):
-    """AdamW on the weights in bfloat16 themselves: the fault that copies in float32 mend."""
+    """AdamW on bfloat16 weights directly: the fault that float32 copies repair."""
 
     def __init__(self, policy: Policy, cfg: Any, *args: Any, **settings: Any) -> None:
         super().__init__(policy, cfg, *args, **settings)
@@ -148,17 +148,17 @@ class Coarse(PolicyOptimizer):
         self.adamw = torch.optim.AdamW(self.parameters, lr=cfg.lr, weight_decay=0.0)
 
 
-def test_weights_that_bfloat16_does_not_let_move_are_caught(monkeypatch):
+def test_updates_lost_to_bfloat16_rounding_are_caught(monkeypatch):
     monkeypatch.setattr(gpu_equality, "PolicyOptimizer", Coarse)
     found = gpu_equality.equality(GpuBench("cpu", tiny=True))
     broken = {check.name for check in found.checks if not check.holds}
-    # Losses and gradients are right; only what is learned tells.
+    # Losses and gradients are right; only the learning shows the fault.
     assert broken == {
         f"{policy} 0.2M: share of the fall in bfloat16" for policy in ("small", "qwen2", "llama")
     }
 
 
-def test_a_section_that_breaks_is_told_and_the_others_go_on(monkeypatch, tmp_path, capsys):
+def test_a_failing_section_is_reported_and_the_others_continue(monkeypatch, tmp_path, capsys):
     def broken(bench: GpuBench) -> Found:
         raise RuntimeError("no kernel image\nis available")
 
@@ -204,7 +204,7 @@ def test_the_operations_of_an_update_worked_by_hand():
     assert update_flops(work) == 3 * forward
 
 
-def test_without_a_gpu_the_way_out_is_named(capsys, monkeypatch):
+def test_without_a_gpu_the_error_names_the_alternative(capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert run(["bench", "gpu"]) == 2
     assert "torch finds no GPU here: expected one, or --device cpu" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Curves of methods and the ratio of turns to the baseline's end, by hand."""
+"""Curves of methods and the ratio of turns to reach the baseline's end, by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def line(*means: float) -> Curves:
 
 
 def test_curves_are_linear_between_evaluations_and_end_at_the_last_one(finished):
-    # The second run's last update overshot: its end is at 120 turns all the same.
+    # The second run's last update exceeded the budget, but its curve still ends at 120 turns.
     runs = [
         finished([[0, 0], [1, 0], [1, 1]]),
         finished([[0, 0], [0, 0], [1, 0]], turns=(0, 60, 120)),
@@ -36,7 +36,7 @@ def test_curves_are_linear_between_evaluations_and_end_at_the_last_one(finished)
     np.testing.assert_allclose(curves_of(runs, "score", 4).end_KS, [[0.5, 0.5], [0.5, 0]])
 
 
-def test_a_method_that_plays_nothing_has_a_curve_over_time_alone(finished):
+def test_a_method_without_episodes_has_a_curve_over_time_only(finished):
     curves = curves_of([finished([[0], [0], [1]], turns=(0, 0, 0))], "success", 2)
     np.testing.assert_allclose(curves.turns_GS, [[0], [0], [0]])
     np.testing.assert_allclose(curves.y_GSK[:, 0, 0], [0, 0, 1])
@@ -47,23 +47,23 @@ def test_an_evaluation_with_a_failed_episode_is_refused(finished):
         curves_of([finished([[0], [math.nan], [1]])], "success", 2)
 
 
-def test_the_first_place_at_a_target_lies_between_evaluations():
+def test_the_first_crossing_of_a_target_is_interpolated_between_evaluations():
     x_G = np.array([0.0, 10.0, 20.0, 30.0])
     y_DG = np.array([[0.2, 0.4, 0.3, 0.8], [0.2, 0.1, 0.1, 0.1], [0.5, 0.1, 0.2, 0.3]])
     found = first_reach(np.stack([x_G] * 3), y_DG, np.array([0.35, 0.3, 0.4]))
-    # 0.2 to 0.4 within ten turns: 0.35 after 7.5. The second never is there, the third begins so.
+    # 0.2 to 0.4 within ten turns: 0.35 after 7.5. The second never reaches it; the third starts so.
     np.testing.assert_allclose(found, [7.5, np.inf, 0.0])
 
 
 def test_the_ratio_by_hand():
-    # GRPO is at its end, 0.6, after 20 turns and stays; the method after 10: half of the turns.
+    # GRPO reaches its end, 0.6, after 20 turns and stays; the method after 10: half of the turns.
     grpo = line(0.2, 0.4, 0.6, 0.6)
     ratio = ratio_to_reach(line(0.2, 0.6, 0.7, 0.9), grpo, "turns", draws=50)
     assert ratio.value == pytest.approx(0.5)
     assert ratio.low == pytest.approx(0.5) and ratio.high == pytest.approx(0.5)
     assert ratio.censored == 0 and ratio.undefined == 0
     assert ratio.p == pytest.approx(2 / 51)
-    # Its seconds are counted alike here.
+    # Its seconds are proportional here.
     assert ratio_to_reach(line(0.2, 0.6, 0.7, 0.9), grpo, "cpu_seconds", draws=9).value == 0.5
     assert ratio_to_reach(grpo, grpo, "turns", draws=9).value == 1.0
 
@@ -73,7 +73,7 @@ def test_a_method_that_never_reaches_the_target_is_censored_at_its_budget():
     assert (ratio.value, ratio.low, ratio.high) == (None, None, None)
     assert (ratio.limit, ratio.low_limit, ratio.high_limit) == pytest.approx((1.5, 1.5, 1.5))
     assert ratio.censored == 1.0
-    assert ratio.p == pytest.approx(2 / 51)  # surely slower, though nobody knows by how much
+    assert ratio.p == pytest.approx(2 / 51)  # slower for certain, by an unknown factor
 
 
 def test_a_method_that_stopped_early_may_be_faster_or_slower():
@@ -92,8 +92,8 @@ def test_an_interval_counts_how_costs_vary_between_seeds():
     assert ratio.p > 0.4
 
 
-def test_draws_that_are_censored_count_at_the_upper_end():
-    # One seed gets there at once, the other never: drawn twice (1/4 of the draws) it is censored.
+def test_censored_draws_count_at_the_upper_end():
+    # One seed reaches it at once, the other never: drawn twice (1/4 of the draws) it is censored.
     y_GSK = np.array([[[0.2], [0.2]], [[1.0], [0.2]], [[1.0], [0.2]]])
     mixed = Curves(line(0, 0, 0).turns_GS, line(0, 0, 0).cpu_seconds_GS, y_GSK)
     y_GSK = np.repeat([0.2, 0.4, 0.6], 2).reshape(3, 2, 1)
@@ -106,7 +106,7 @@ def test_draws_that_are_censored_count_at_the_upper_end():
 
 
 def test_a_censored_draw_has_a_limit_of_its_own():
-    # The baseline's mean ends at 0.55, which it first has after 17.5 of 30 turns.
+    # The baseline's mean ends at 0.55, which it first reaches after 17.5 of 30 turns.
     grpo = np.array([[0.2, 0.2], [0.4, 0.4], [0.6, 0.6], [0.8, 0.3]])[:, :, None]
     base = Curves(line(0, 0, 0, 0).turns_GS, line(0, 0, 0, 0).cpu_seconds_GS, grpo)
     y_GSK = np.repeat([0.2, 0.35, 0.4, 0.55], 2).reshape(4, 2, 1)

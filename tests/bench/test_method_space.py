@@ -1,4 +1,4 @@
-"""The search space of every method, and the settings that are drawn from it."""
+"""The search space of every method, and the settings drawn from it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ OWN = [m.name for m in list_methods() if m.method.__module__.startswith("creditr
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_no_method_is_tuned_in_more_than_three_numbers_of_its_own(name):
+def test_no_method_tunes_more_than_three_numbers_of_its_own(name):
     space = method_info(name).method.space
     assert "optim.lr" in space
     assert len(set(space) - set(COMMON)) <= 3
 
 
-def test_a_range_is_drawn_by_logarithm_and_choices_evenly():
+def test_ranges_are_drawn_log_uniformly_and_choices_uniformly():
     rate = Dimension(1e-5, 1e-3)
     assert [rate.at(u) for u in (0.0, 0.5, 0.999999)] == [1e-5, 1e-4, 1e-3]
     assert [Dimension(choices=(1, 2, 4)).at(u) for u in (0.0, 0.34, 0.99)] == [1, 2, 4]
 
 
-def test_equal_seeds_draw_equal_settings_and_methods_share_what_is_common():
+def test_equal_seeds_draw_equal_settings_and_methods_share_common_ones():
     assert draw("gigpo", 3, 7) == draw("gigpo", 3, 7)
     assert draw("gigpo", 3, 7) != draw("gigpo", 4, 7) != draw("gigpo", 4, 8)
     for name in ("optim.lr", "optim.epochs", "clip"):
@@ -47,7 +47,7 @@ def test_the_draws_of_a_published_tuning_are_repeated(path):
         assert drawn == trial["values"]
 
 
-def test_a_clip_is_two_bounds_unless_the_method_has_an_upper_one_of_its_own():
+def test_a_clip_sets_both_bounds_unless_the_method_has_its_own_upper_bound():
     assert to_flags({"clip": 0.1}) == ("--method.loss.clip-low=0.1", "--method.loss.clip-high=0.1")
     assert to_flags({"clip": 0.1, "method.loss.clip_high": 0.3, "method.baseline": False}) == (
         "--method.loss.clip-low=0.1",
@@ -58,7 +58,7 @@ def test_a_clip_is_two_bounds_unless_the_method_has_an_upper_one_of_its_own():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OWN)
-def test_every_drawn_setting_is_one_that_the_method_takes(name, tmp_path):
+def test_every_drawn_setting_is_valid_for_its_method(name, tmp_path):
     bench = Bench(BenchPlan(tasks=task_set("rooms"), methods=(name,), turns=1), tmp_path, 1, print)
     assert bench.methods == (name,)
     shared = bench._test(name, "shared", {}, 0, (), start="small").config()

@@ -1,4 +1,4 @@
-"""``creditrl bench methods``: equal starts, equal tuning, and what goes on after a cut."""
+"""``creditrl bench methods``: equal starts, equal tuning, and resuming after a kill."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def bench(folder: Path, tasks: str = "rooms", **plan: object) -> Bench:
 @pytest.mark.parametrize("tasks", task_sets())
 def test_methods_differ_in_nothing_but_the_method(tasks, tmp_path):
     own = tuple(m.name for m in list_methods() if m.method.__module__.startswith("creditrl."))
-    if tasks != "rooms":  # a recipe and a task set are put together alike for all
+    if tasks != "rooms":  # a recipe and a task set are combined in the same way for every method
         own = ("grpo", "gigpo", "ppo", "prime", "sft")
     every = bench(tmp_path, tasks, methods=own)
-    # No two dialogues meet in a state.
+    # No two dialogues reach the same state.
     assert set(every.unsuited) == ({"gigpo"} if tasks == "sotopia" else set())
     assert {*every.methods, *every.unsuited} == {*own}
     configs = {
@@ -58,7 +58,7 @@ def test_methods_differ_in_nothing_but_the_method(tasks, tmp_path):
         assert (config.env, config.policy, config.clone) == (one.env, one.policy, one.clone)
         outcome = {"reward": one.rollout.reward, "reward_scale": one.rollout.reward_scale}
         assert replace(config.rollout, **outcome) == one.rollout, name
-        if name not in ("prime", "rft"):  # defined on outcomes of 0 and 1
+        if name not in ("prime", "rft"):  # defined for outcomes 0 and 1
             assert config.rollout == one.rollout
 
 
@@ -85,7 +85,7 @@ def test_a_method_keeps_its_own_numbers_and_the_shared_optimizer():
 
 
 def learns_from_success(config: type, changed: Mapping[str, Any]) -> list[str]:
-    """Return the options that could name the score, but do not."""
+    """Return the options that could use the score, but do not."""
     found = []
     for name, kind in get_type_hints(config).items():
         if is_dataclass(kind):
@@ -131,39 +131,39 @@ def test_an_ablation_is_its_method_with_something_changed(tmp_path):
 # -- tuning ---------------------------------------------------------------------------------------
 
 
-def test_the_best_go_on_and_failed_ones_last():
+def test_the_best_trials_continue_and_failed_ones_rank_last():
     assert survivors({0: 0.2, 1: None, 2: 0.5, 3: 0.2}, 3) == [2, 0, 3]
     assert survivors({0: None, 1: 0.1}, 2) == [1, 0]
 
 
 def put(made: Bench, method: str, number: int, rung: int, success: float) -> None:
-    """Let a trial be finished, with this success all along."""
+    """Record a finished trial with this constant success."""
     name = made._tuning(method, number, rung).name
     values = made._trial(method, number, rung)
     made._tried[name] = replace(values, area=success, turns=250, cpu_seconds=2.0)
 
 
-def test_a_third_of_the_trials_is_given_whole_runs_and_the_best_of_these_is_chosen(tmp_path):
+def test_a_third_of_the_trials_get_whole_runs_and_the_best_of_them_is_chosen(tmp_path):
     made = bench(tmp_path, methods=("grpo",), trials=6)
     for number in range(6):
         put(made, "grpo", number, 0, number / 10)
     assert [number for _, number in made._rung("grpo", 1)] == [5, 4]
-    # With whole runs the other one is better.
+    # In whole runs the other one is better.
     put(made, "grpo", 5, 1, 0.1)
     put(made, "grpo", 4, 1, 0.9)
     assert made.chosen("grpo") == made._trial("grpo", 4, 1).values != {}
     assert made.test_run("grpo", "best", 0).name == "grpo-best-seed0"
 
 
-def test_where_the_shared_setting_is_best_it_is_run_once(tmp_path):
+def test_if_the_shared_setting_is_best_it_is_run_once(tmp_path):
     made = bench(tmp_path, methods=("grpo",), trials=2)
     put(made, "grpo", 0, 0, 0.5)
     put(made, "grpo", 1, 0, 0.4)
     assert made.test_run("grpo", "best", 0) == made.test_run("grpo", "shared", 0)
-    assert made._rung("grpo", 1) == []  # one is left: there is nothing to choose
+    assert made._rung("grpo", 1) == []  # one is left, so there is no choice
 
 
-def test_the_shared_setting_can_follow_later(tmp_path):
+def test_the_shared_setting_can_be_added_later(tmp_path):
     def named(*settings: str) -> list[str]:
         plan = {"methods": ("grpo",), "trials": 2, "seeds": (0,), "settings": settings}
         made = bench(tmp_path, ablations=("grpo",), **plan)
@@ -198,7 +198,7 @@ def test_trials_of_another_bench_are_not_run_again(tmp_path):
     tests = ["clone-seed0", "grpo-best-seed0", "grpo-shared-seed0"]
     assert made.missing() == tests and made.chosen("grpo") == other.chosen("grpo")
     assert [trial.area for trial in made.trials("grpo")] == [0.4, 0.5]
-    # What it has not tried is.
+    # Untried settings are.
     both = Bench(other.plan, tmp_path, 1, print, tuned)
     assert {"clone-seed1000", "gigpo-trial01-rung0"} < set(both.missing())
     with pytest.raises(ConfigError, match=r"bench: its turns is 1000, expected 2000\."):
@@ -219,7 +219,7 @@ def test_a_method_whose_recipe_changed_is_tuned_again(tmp_path):
         "gigpo is tuned again: in --tuned its recipes.gigpo.method.invalid_penalty is 0.5, expected"
     )
     assert made.trials("grpo") and not made.trials("gigpo")
-    # With nothing left, the file is of something else.
+    # With no valid trial left, the file belongs to another benchmark.
     named = r"another bench: its recipes\.gigpo\.method\.invalid_penalty is 0\.5, expected"
     with pytest.raises(ConfigError, match=named):
         Bench(replace(other.plan, methods=("gigpo",)), tmp_path, 1, print, tuned)
@@ -237,7 +237,7 @@ def test_missing_runs_are_named(tmp_path):
     assert "**Methods not compared:** agentprm, " in page and " grpo," not in page
 
 
-def test_files_of_trials_are_one_of_each_task_set(tmp_path, capsys):
+def test_each_task_set_has_its_own_file_of_trials(tmp_path, capsys):
     made = bench(tmp_path, methods=("grpo",), trials=1, seeds=(0,))
     data = plain_json({**summarise(made), "command": "creditrl bench methods"})
     first, second = (tmp_path / f"{name}.json" for name in ("first", "second"))
@@ -289,7 +289,7 @@ def test_a_run_with_a_failed_evaluation_is_left_out_and_named(tmp_path, monkeypa
 
 @pytest.fixture
 def flat(finished) -> Callable[..., FinishedRun]:
-    """Return what makes a run that begins at 0 and is at these outcomes in its second half."""
+    """Return a function that makes a run starting at 0 with these outcomes in its second half."""
 
     def make(*successes: float, weights: str = "w") -> FinishedRun:
         return finished([[0] * len(successes), list(successes), list(successes)], weights=weights)
@@ -304,20 +304,20 @@ def test_the_difference_is_paired_by_task_and_seed(flat):
     result = compare("x", "best", "success", mine, base)
     assert result.difference is not None and result.difference_over_seeds is not None
     assert result.difference.value == pytest.approx(0.25)
-    assert result.difference.low >= 0.0  # unpaired it would reach far below
-    # Seen from the seeds' means there is no spread at all.
+    assert result.difference.low >= 0.0  # unpaired it would extend far below
+    # Between the seeds' means there is no spread at all.
     assert result.difference_over_seeds.low == pytest.approx(0.25)
     assert result.by_seed == (0.5, 0.5) and result.spread == 0.0
     # The last three quarters of the training are at the end's value, the first half on the way.
     assert result.area.value == pytest.approx(0.75 * 0.5)
-    # At half of the way to 0.5 where GRPO is at its 0.25.
+    # The baseline reaches its 0.25 halfway to 0.5.
     assert result.turns_ratio is not None and result.turns_ratio.value == pytest.approx(0.5)
     assert (result.reached, result.below_start) == (2, 0)
     assert result.cpu_parts == {"models": 3.0, "update": 7.0}
     assert compare("x", "best", "success", mine, None).difference is None
 
 
-def test_only_seeds_that_both_have_are_compared(flat):
+def test_only_common_seeds_are_compared(flat):
     result = compare("x", "best", "success", {0: flat(1, 0)}, {0: flat(0, 0), 1: flat(1, 1)})
     assert result.difference is not None and result.difference.value == 0.5
 
@@ -338,7 +338,7 @@ def test_a_run_that_ends_below_its_start_is_counted(finished, flat):
     assert compare("x", "best", "success", {0: fell, 1: flat(1, 1)}, None).below_start == 1
 
 
-def test_runs_of_a_seed_that_began_with_other_weights_are_refused(flat):
+def test_runs_of_a_seed_with_different_initial_weights_are_refused(flat):
     assert check_starts([{0: flat(1), 1: flat(1, weights="v")}]) == {0: "w", 1: "v"}
     with pytest.raises(DataError, match="other weights"):
         check_starts([{0: flat(1)}, {0: flat(1, weights="v")}])
@@ -368,22 +368,22 @@ def test_a_tiny_bench_runs_and_is_not_run_twice(tmp_path, capsys, monkeypatch):
         assert row["gain"]["value"] == pytest.approx(row["end"]["value"] - row["start"]["value"])
         assert row["turns"] >= 200 and row["cpu_parts"]["update"] > 0
         assert row["start"]["value"] == pytest.approx(data["clones"][1]["success"])
-    # Tuning is counted: two trials of a quarter of the turns for each method.
+    # Tuning is counted: two trials of a quarter of the turns per method.
     tried = [(t["method"], t["number"]) for t in data["trials"]]
     assert tried == [(name, number) for name in ("grpo", "three_spo") for number in (0, 1)]
     assert all(t["turns"] >= 50 and t["cpu_seconds"] > 0 for t in data["trials"])
-    # All began with the clone itself, and were measured on the same tasks at equal distances.
+    # All started from the same clone, and were measured on the same tasks at equal intervals.
     assert len(data["starts"]) == 1
     shown = data["curves"]["grpo/shared/success"]
     assert np.shape(shown["by_seed"]) == (1, 41) and shown["turns"][0] == 0
-    # The same command does what is missing alone, and comes to the same.
+    # The same command does only what is missing, with the same result.
     shutil.rmtree(folder / "rooms" / "three_spo-shared-seed0")
     assert run(command) == 0
     out = capsys.readouterr().out
     assert out.count(": done in") == 1
     again = read_results(path)
     assert [row["by_seed"] for row in again["results"]] == [row["by_seed"] for row in rows.values()]
-    # Updates whose sampler had other weights, or drew from other replies, are told.
+    # Updates whose sampler had other weights, or drew from other replies, are reported.
     with (folder / "rooms" / "grpo-shared-seed0" / "metrics.jsonl").open("a") as file:
         file.write('{"phase": "train", "sampler_gap_alarm": 1.0}\n')
     assert run(command) == 0
@@ -406,7 +406,7 @@ def test_a_tiny_bench_runs_and_is_not_run_twice(tmp_path, capsys, monkeypatch):
     assert all(f"(`{name}`)" in whole for name in ("rooms", "rooms-recipe", "rooms-400"))
 
 
-def test_a_page_is_made_of_results_of_this_version_alone(tmp_path):
+def test_a_page_uses_only_results_of_this_version(tmp_path):
     (tmp_path / "old.json").write_text('{"format": "other"}')
     with pytest.raises(DataError, match="other"):
         read_format(tmp_path / "old.json", FORMAT, "creditrl bench methods")

@@ -1,4 +1,4 @@
-"""The bench of rollouts: equal work on both sides, and figures that add up."""
+"""The benchmark of rollouts: equal work on both sides, and consistent figures."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from creditrl.cli import run
 from creditrl.types import Prompt
 
 
-def test_the_lengths_have_the_median_and_percentile_that_they_are_named_by():
+def test_lengths_have_the_median_and_percentile_of_their_name():
     draws = sorted(LogNormal(60, 400).draw(n) for n in range(4000))
     assert draws[2000] == pytest.approx(60, rel=0.1)
     assert draws[3800] == pytest.approx(400, rel=0.1)
 
 
-def test_a_simulated_model_decodes_every_token_once_in_either_way():
+def test_a_simulated_model_decodes_every_token_once_in_both_schedules():
     prompts = [Prompt("", copy=k) for k in range(6)]
     together, apart = (SimulatedModel(LogNormal(8, 40), slots=4, token_seconds=0) for _ in "12")
     together.act(prompts)
@@ -42,14 +42,14 @@ def test_a_simulated_model_decodes_every_token_once_in_either_way():
     apart.end()
 
 
-def test_free_copies_take_fewer_steps_of_the_model():
+def test_free_copies_need_fewer_model_steps():
     found = measure_model(
         copies=8, turns=6, episodes=24, lengths=LogNormal(60, 400), token_seconds=2e-6
     )
     for sides in found.values():
         assert sides["lockstep"].episodes == sides["free"].episodes
         assert 0 < sides["lockstep"].busy <= 1.05 and 0 < sides["free"].busy <= 1.05
-    # All episodes of one batch begin together; of those in a row others began before the last.
+    # All episodes of one batch begin together; in a sequence, some begin before others end.
     assert math.isnan(found["batch"]["free"].busy_full)
     assert found["row"]["free"].busy_full > 0
 
@@ -59,7 +59,7 @@ def test_a_trainer_that_collects_ahead_learns_from_bounded_staleness():
         copies=6, turns=4, updates=6, lengths=LogNormal(60, 400), token_seconds=5e-6
     )
     assert {loop.updates for loop in loops.values()} == {6}
-    # How much of the bound is used depends on who is faster.
+    # How much of the bound is used depends on which side is faster.
     bounds = {"in turns": 0, "ahead 1": 1, "ahead 2": 2, "ahead 2, oversample 1.25": 3}
     assert all(loops[name].staleness <= most for name, most in bounds.items())
     assert all(loop.staleness for name, loop in loops.items() if name != "in turns")

@@ -1,4 +1,4 @@
-"""The bench of a large cluster: simulations with numbers worked by hand, and the page."""
+"""The benchmark of a large cluster: simulations worked by hand, and the page."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def test_with_free_jobs_only_decoding_takes_time():
 @pytest.mark.parametrize(
     ("turn", "seconds"),
     [
-        # A turn of Python waits for none but the 7 before it: T (R + c) + 7 c.
+        # A turn in Python waits for at most the 7 before it: T (R + c) + 7 c.
         (1.0, 2 * (10 + 1) + 7),
         # Python is never idle after the first reply: R + K T c.
         (2.0, 10 + 8 * 2 * 2),
     ],
 )
-def test_one_collector_and_one_engine_take_what_the_formula_says(turn, seconds):
+def test_one_collector_and_one_engine_take_the_time_of_the_formula(turn, seconds):
     there = replace(SMALL, together=False)
     found = collect(there, replace(FREE, turn=turn), ten(there))
     assert found.seconds == pytest.approx(seconds)
@@ -81,7 +81,7 @@ def test_a_call_takes_the_replies_that_came_while_the_collector_was_busy():
     assert found.ray == pytest.approx(8.0)
 
 
-def test_a_shard_steps_one_job_after_the_other():
+def test_a_shard_steps_its_jobs_one_after_another():
     there = replace(SMALL, shards=1)
     # 4 s of resets; replies at 14 s, stepped alone, alone, and six together until 14.25, 14.5 and
     # 16; the second replies ten seconds later, the six at 26, stepped until 27.5.
@@ -102,7 +102,7 @@ def test_collectors_share_the_loop():
 
 def test_broadcast_seconds_by_hand():
     assert broadcast_seconds("one by one", 8, 10, 2.0) == 40
-    # 1, 3, 7, then all of 8 machines have them.
+    # After 1, 3 and 7 transfers, then all 8 machines have them.
     assert broadcast_seconds("tree", 7, 10, 2.0) == 15
     assert broadcast_seconds("tree", 8, 10, 2.0) == 20
     # The last of 8 machines is 7 pieces of 1/16 GiB behind the first.
@@ -119,7 +119,7 @@ def test_an_update_is_the_sum_of_its_parts():
     assert sum(found.shares(there).values()) < 1.001 + found.shares(there)["environment cores"]
 
 
-def test_the_first_bottleneck_is_what_saves_most_in_half_the_time():
+def test_the_first_bottleneck_is_the_part_whose_halving_saves_most():
     there = replace(SMALL, engines=4, copies=512, turns=4, engine_tokens=1e9)
     tokens = ten(there)
     saved = saved_by(there, COSTS, "X", tokens)
@@ -141,7 +141,7 @@ def test_equal_seeds_give_equal_replies_of_the_named_lengths():
     assert found.max() == 512
 
 
-def test_a_line_goes_through_its_points_and_does_not_fall():
+def test_a_fitted_line_passes_through_its_points_and_does_not_fall():
     line = Line.through((64, 100.0), (1064, 300.0))
     assert (line.at(64), line.at(1064), line.per_copy) == pytest.approx((100, 300, 0.2))
     assert Line.through((64, 100.0), (1064, 90.0)).at(10**6) == 100
@@ -163,7 +163,7 @@ def test_the_command_writes_a_page_of_what_it_measured(tmp_path, capsys, monkeyp
     assert costs["ray"] is None and "Ray is not installed" in page
     assert all(one["step_us"] > 0 and one["fresh_us"] > 0 for one in costs["envs"].values())
     assert len(costs["envs"]) == 5
-    # The line's start is a difference of measurements, which may come out as 0.
+    # The line's start is a difference of measurements, which may be 0.
     assert min(max(costs["loop_us"].values()), costs["pickle_us"], costs["pack_us"]) > 0
     for one in found["updates"]:
         assert f"{one['seconds']:.0f} | {one['busy']['collectors, Python']:.0%}" in page
@@ -171,7 +171,7 @@ def test_the_command_writes_a_page_of_what_it_measured(tmp_path, capsys, monkeyp
 
 
 @pytest.mark.slow  # every actor is a process that imports torch
-def test_what_ray_costs_is_measured_on_a_cluster_of_this_machine():
+def test_the_overhead_of_ray_is_measured_on_a_local_cluster():
     pytest.importorskip("ray")
     from creditrl.bench.scale_ray import measure_ray
 

@@ -39,13 +39,13 @@ def test_a_page_has_a_row_for_each_agent_and_seed():
     assert "## WebShop: `@webshop_small`" in page and "Seed 1: clone 10 s." in page
 
 
-def test_a_run_that_was_cut_is_not_taken_for_a_finished_one(tmp_path):
+def test_an_interrupted_run_does_not_count_as_finished(tmp_path):
     (tmp_path / "quickstart-0").mkdir()
     with pytest.raises(CreditRLError, match="a run that was cut: expected a finished one"):
         train_small("VisualSokoban", 0, tmp_path)
 
 
-def test_a_command_is_told_and_its_failure_is_its_last_line(capsys):
+def test_a_command_is_printed_and_its_failure_is_its_last_line(capsys):
     with pytest.raises(CreditRLError, match=r"creditrl envs --all failed: .*--all"):
         run_command(["envs", "--all"])
     assert capsys.readouterr().out == "$ creditrl envs --all\n"

@@ -1,4 +1,4 @@
-"""The proof that tasks can be solved, and its failures."""
+"""Proofs that tasks can be solved, and how they fail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GOALS = {
 
 
 class Kitchens(ALFWorldEnv):
-    """The kitchen with goals of all kinds in train, and impossible ones alone elsewhere."""
+    """The kitchen with goals of all types in train, and only impossible ones elsewhere."""
 
     @classmethod
     def build(cls, config: ALFWorldConfig, num_envs: int) -> EnvParts:
@@ -39,7 +39,7 @@ class Kitchens(ALFWorldEnv):
         return EnvParts(ALFWorldEngine(num_envs), TaskList(tasks), 50)
 
 
-def test_a_proof_lists_unsolved_trivial_and_repeated_tasks():
+def test_a_proof_lists_unsolved_trivial_and_duplicate_tasks():
     told: list[tuple[int, int]] = []
     proof = prove_tasks(Kitchens, {}, "train", on_task=lambda *at: told.append(at))
     assert not proof.holds and proof.tasks == 4
@@ -58,7 +58,7 @@ def test_without_an_expert_nothing_is_proved():
 
 
 class Shop(WebShopEnv):
-    """A small shop with two goals, of which no product meets the second."""
+    """A small shop with two goals; no product meets the second."""
 
     @classmethod
     def build(cls, config: WebShopConfig, num_envs: int) -> EnvParts:
@@ -82,7 +82,7 @@ def test_the_command_proves_builtin_tasks(name, capsys):
     assert "valid_unseen: 12 tasks, 0 unsolved, 0 done before they begin" in out
 
 
-def test_with_a_deciding_partner_half_of_the_tasks_suffice():
+def test_with_a_partner_that_decides_half_of_the_tasks_suffice():
     two = ["one", "two"]
     assert Proof("train", always=False, tasks=4, unsolved=two).holds
     assert not Proof("train", tasks=4, unsolved=two).holds

@@ -34,7 +34,7 @@ from creditrl.types import Prompt, Reply
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """The work of ten turns; its learning rate shows in the weights."""
+    """The work of ten turns; its learning rate is visible in the weights."""
     made = tmp_path_factory.mktemp("work")
     write_work(replace(tiny(TrainWork()), turns=10, lr=1e-2), made)
     return made
@@ -125,15 +125,15 @@ def test_trl_takes_the_step_that_we_take(folder, turns):
         float((mine - before).abs().max())
         for mine, before in zip(ours.policy.model.parameters(), start, strict=True)
     ]
-    assert max(moved) == pytest.approx(1e-2, rel=0.1)  # AdamW's first step is the rate
+    assert max(moved) == pytest.approx(1e-2, rel=0.1)  # AdamW's first step equals the learning rate
     for mine, its in pairs:
-        # Where a gradient is all rounding, the first step's direction is, too.
+        # Where a gradient is only rounding noise, so is the direction of the first step.
         far = (mine - its).abs() > 1e-4
         assert far.float().mean() < 0.01
 
 
 @pytest.mark.reference("trl")
-def test_trl_is_measured_beside_us(tmp_path, capsys):
+def test_trl_is_measured_in_the_same_run(tmp_path, capsys):
     path = tmp_path / "train.json"
     argv = ["bench", "train", "--tiny", "--rounds", "1", "--json", str(path)]
     assert run([*argv, "--sides", "ours", "trl"]) == 0
@@ -144,7 +144,7 @@ def test_trl_is_measured_beside_us(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_the_bench_prints_a_table_writes_json_and_says_what_is_missing(hidden, tmp_path, capsys):
+def test_the_bench_prints_a_table_writes_json_and_names_missing_packages(hidden, tmp_path, capsys):
     hidden("trl", "vllm")
     path = tmp_path / "new" / "train.json"
     assert run(["bench", "train", "--tiny", "--rounds", "1", "--json", str(path)]) == 0
@@ -155,7 +155,7 @@ def test_the_bench_prints_a_table_writes_json_and_says_what_is_missing(hidden, t
     ]
     assert sum("vLLM is not installed" in line for line in lines) == 1
     assert f"Wrote {path}" in out and "update, 3 turns" in out
-    assert "MISSED" not in out  # so little says nothing of speed
+    assert "MISSED" not in out  # such short runs say nothing about speed
     report = json.loads(path.read_text())
     found = report["measured"]["0.2M"]
     assert report["rounds"] == 1 and found["failed"] == {}
@@ -171,7 +171,7 @@ def test_the_bench_prints_a_table_writes_json_and_says_what_is_missing(hidden, t
     assert set(found["ratios"]) == {"update_turns: ours / ours_rows"}
 
 
-def test_a_side_that_is_missing_leaves_nothing_to_measure(hidden, capsys):
+def test_nothing_is_measured_without_the_other_side(hidden, capsys):
     hidden("trl")
     assert run(["bench", "train", "--tiny", "--sides", "trl"]) == 2
     said = capsys.readouterr().err
@@ -190,7 +190,7 @@ def test_a_side_that_does_not_start_is_named_and_the_rest_is_measured(monkeypatc
     assert set(found.sides["score"]) == {"ours"}
 
 
-def test_speeds_are_medians_and_what_is_asked_is_said():
+def test_speeds_are_medians_and_requests_are_described():
     found = train.SizeFigures(TrainWork(), {"update": {}, "update_turns": {}})
     for job, side, cpu in (
         ("update", "ours", [2.0, 9.0, 1.0]),

@@ -1,4 +1,4 @@
-"""Grounding: hand-worked shares."""
+"""Grounding: shares worked by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_share_of_executed_actions_runs_from_the_first_action():
     assert type(info["ungrounded_turns"]) is int and type(info["grounding_accuracy"]) is float
 
 
-def test_it_counts_per_copy_and_from_where_a_snapshot_was_taken():
+def test_it_counts_per_copy_and_continues_from_a_snapshot():
     venv = VectorGrounding(ToyVectorEnv(3))
     venv.reset(seed=0, options={"task": 5})
     venv.step(["look", "fly", "look"])
@@ -39,7 +39,7 @@ def test_it_counts_per_copy_and_from_where_a_snapshot_was_taken():
     assert info["ungrounded_turns"].dtype == np.int64
 
 
-def test_finished_copies_keep_their_figure():
+def test_finished_copies_keep_their_share():
     venv = VectorGrounding(ToyVectorEnv(2, max_turns=2))
     venv.reset(seed=0, options={"task": 5})
     venv.step(["fly", "look"])

@@ -1,4 +1,4 @@
-"""History: the prompt that the training loop shows, turn by turn."""
+"""History: the training loop's prompt, turn by turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCRIPT = ("look", "say hallo", "right", "fly", "look")
 
 
 class Scripted:
-    """Answers a fixed script and remembers what it was asked."""
+    """Replies with a fixed script and records its prompts."""
 
     name = "scripted"
 
@@ -34,7 +34,7 @@ class Scripted:
 
 
 @pytest.mark.parametrize("form", ["tags", "plain"])
-def test_the_prompt_is_the_one_of_the_rollout_loop(form: str):
+def test_the_prompt_equals_the_rollout_loops(form: str):
     agent = Scripted(form)
     run_episodes(ToyVectorEnv(1, max_turns=5), agent, agent.form, seed=3, tasks=[5])
     env = History(ReActAction(ToyEnv(max_turns=5), form=form), form=form)
@@ -76,7 +76,7 @@ def collect(ask: Ask) -> str:
     ("turns", "last"),
     [(None, ["look", "say hallo", "right", "fly"]), (2, ["right", "fly"]), (0, [])],
 )
-def test_a_function_gets_the_window_that_was_asked_for(turns: int | None, last: list[str]):
+def test_a_function_gets_the_requested_window(turns: int | None, last: list[str]):
     env = History(ToyEnv(), form=collect, turns=turns)
     env.reset(seed=0, options={"task": 5})
     for action in SCRIPT[:4]:
@@ -95,19 +95,19 @@ def test_the_window_of_the_tags_form_can_be_set(turns: int | str | None, count: 
 
 
 @pytest.mark.parametrize("turns", [2, 0])
-def test_a_conversation_can_have_a_window_as_well(turns: int):
+def test_a_conversation_can_have_a_window_too(turns: int):
     env = History(ReActAction(ToyEnv()), form="react", turns=turns, output="messages")
     head, _ = env.reset(seed=0, options={"task": 5})
     for k in range(4):
         said, *_ = env.step(f"Thought: {k}\nAction: look")
     assert said[: len(head)] == head
     replies = [m["content"] for m in said[len(head) :] if m["role"] == "assistant"]
-    # The last question is shown in any case.
+    # The last observation is always shown.
     expected = [f"Thought: {k}\nAction: look" for k in range(4 - max(turns, 1), 4)]
     assert replies == expected and said[-1]["role"] == "user"
 
 
-def test_messages_are_json_and_members_of_their_space():
+def test_messages_are_json_and_in_their_space():
     env = History(ToyEnv(), form="react", output="messages")
     said, _ = env.reset(seed=0)
     assert type(said) is tuple and said in env.observation_space
@@ -117,7 +117,7 @@ def test_messages_are_json_and_members_of_their_space():
     assert batch in venv.observation_space and batch[1] in venv.single_observation_space
 
 
-def test_a_prompt_that_would_be_too_long_forgets_the_oldest_turns_first():
+def test_too_long_a_prompt_drops_the_oldest_turns_first():
     env = History(ToyEnv(max_turns=50), form="tags", turns="all", max_length=2500)
     env.reset(seed=0, options={"task": 5})
     for k in range(30):
@@ -144,7 +144,7 @@ def test_a_new_episode_forgets_the_last_one():
     assert shown[1].startswith("2: ['look', 'say b'] Reach cell 7.")
 
 
-def test_beside_an_image_the_prompt_takes_the_texts_place():
+def test_with_an_image_the_prompt_replaces_the_text():
     env = History(ToyEnv(images=True), form="tags")
     observation, _ = env.reset(seed=0)
     assert set(observation) == {"text", "image"} and "admissible" in observation["text"]
@@ -169,7 +169,7 @@ def test_one_image_has_one_placeholder_in_either_order(shown: str):
             assert observation["text"].count("<image>") == 1
 
 
-def test_a_form_object_and_options_of_forms_are_taken():
+def test_a_form_object_and_form_options_are_accepted():
     env = History(ToyEnv(), form=get_form("tags", history_length=1))
     env.reset(seed=0, options={"task": 5})
     for action in SCRIPT[:3]:
@@ -193,6 +193,6 @@ def test_a_form_object_and_options_of_forms_are_taken():
         ({"form": collect, "form_options": {"x": 1}}, "not a function"),
     ],
 )
-def test_wrong_settings_are_named(options: dict, says: str):
+def test_invalid_settings_are_named(options: dict, says: str):
     with pytest.raises(ConfigError, match=says):
         History(ToyEnv(), **options)

@@ -35,7 +35,7 @@ def test_resizing_takes_the_nearest_pixel():
     np.testing.assert_array_equal(_resized(image[None], (1, 1))[0], image[1:, 1:])
 
 
-def test_wrong_settings_are_named():
+def test_invalid_settings_are_named():
     with pytest.raises(ConfigError, match="height, width"):
         ImageText(ToyEnv(images=True), size=(0, 4))
     with pytest.raises(ConfigError, match="placeholder"):

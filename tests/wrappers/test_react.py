@@ -44,7 +44,7 @@ def test_the_action_is_found_and_the_parse_reported(form, reply, action, thought
 
 
 @pytest.mark.parametrize("form", ["react", "json"])
-def test_without_an_action_the_whole_reply_goes_in_and_is_reported(form: str):
+def test_without_an_action_the_whole_reply_is_passed_on_and_reported(form: str):
     env = ReActAction(ToyEnv(), form=form)
     env.reset(seed=0)
     info = env.step("i would rather not")[4]
@@ -52,7 +52,7 @@ def test_without_an_action_the_whole_reply_goes_in_and_is_reported(form: str):
     assert info["action"] == "i would rather not" == info["reply"]
 
 
-def test_tool_templates_make_the_environments_own_words():
+def test_tool_templates_turn_calls_into_the_environments_commands():
     tools = {"search": "search[{query}]", "put": "put {obj} in {recep}"}
 
     def action(call: dict[str, object]) -> Parsed:
@@ -66,7 +66,7 @@ def test_tool_templates_make_the_environments_own_words():
     assert action({"name": "go", "arguments": {"to": "desk", "n": 2}}).action == "go desk 2"
     missing = action({"name": "search", "arguments": {}})
     assert missing.valid_format is False
-    # A template may ask more of an argument than what a model wrote can give.
+    # A template's format may not fit the argument that the model wrote.
     wide = parse_tool('{"name": "go", "arguments": {"to": {"x": 1}}}', {"go": "go {to:>4}"})
     assert wide.valid_format is False
 
@@ -74,19 +74,19 @@ def test_tool_templates_make_the_environments_own_words():
 @pytest.mark.parametrize(
     "call",
     [
-        # Llama and Gemma, beside what tests of chat templates have.
+        # Llama and Gemma, in addition to the tests of chat templates.
         '<|python_tag|>{"name": "act", "parameters": {"action": "go to desk 1"}}',
         "[act(action='go to desk 1')]",
         '```tool_code\nact(action="go to desk 1")\n```',
         '```tool_code\nprint(default_api.act(action="go to desk 1"))\n```',
     ],
 )
-def test_a_call_is_read_as_each_family_of_models_writes_it(call: str):
+def test_calls_are_parsed_in_each_model_familys_format(call: str):
     assert parse_tool(f"I see a desk.\n{call}") == Parsed("go to desk 1", True, "I see a desk.")
     assert parse_tool(f"I see a desk.\n{call.replace('act', 'a c t')}").action != "go to desk 1"
 
 
-def test_a_function_or_a_form_may_read_replies():
+def test_a_function_or_a_form_can_parse_replies():
     assert ReActAction(ToyEnv(), form=get_form("react"))._parser("Action: up").action == "up"
     upper = ReActAction(ToyEnv(), form=lambda reply: reply.lower())
     upper.reset(seed=0)
@@ -145,10 +145,10 @@ def test_any_text_and_any_json_parse_to_something(value: object):
         assert isinstance(parsed.action, str) and isinstance(parsed.thought, str)
 
 
-def test_hostile_replies_cost_no_time():
+def test_hostile_replies_are_parsed_quickly():
     start = time.process_time()
     for reply in ("{" * 200_000, '{"a":' * 50_000, '{"a":1}' * 30_000, "[" * 100_000 + "{",
                   "\n[a((" * 50_000 + ")]", "```tool_code" + "(" * 200_000):  # fmt: skip
         assert parse_json(reply).valid_format is False
         assert parse_tool(reply).valid_format is False
-    assert time.process_time() - start < 20  # some 0.1 s; in squared time minutes
+    assert time.process_time() - start < 20  # about 0.1 s; minutes if it were quadratic

@@ -1,4 +1,4 @@
-"""RecordTrajectory: what the records hold."""
+"""RecordTrajectory: the content of the records."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_finished_episode_becomes_a_record():
     assert record.seed == env.unwrapped.copies.seed[0] > 0
 
 
-def test_it_sees_the_prompt_and_the_reply_where_it_stands_outermost():
+def test_as_the_outermost_wrapper_it_records_prompt_and_reply():
     env = RecordTrajectory(History(ReActAction(ToyEnv(max_turns=1), form="tags")))
     prompt, _ = env.reset(seed=0, options={"task": 5})
     env.step("<think>x</think><action>look</action>")
@@ -78,7 +78,7 @@ def test_groups_share_number_task_and_seed(mode: str):
     assert len({(m[0].task.id, m[0].seed) for m in groups.values()}) == len(groups)
 
 
-def test_what_is_reset_is_dropped_and_what_is_restored_goes_on_from_there():
+def test_a_reset_drops_the_open_episode_and_a_restore_continues_the_saved_one():
     env = RecordTrajectory(ToyEnv(max_turns=2))
     for _ in range(2):
         env.reset(seed=0, options={"task": 5})
@@ -91,7 +91,7 @@ def test_what_is_reset_is_dropped_and_what_is_restored_goes_on_from_there():
     assert actions == [["look", "say a"], ["look", "say b"]]
 
 
-def test_a_clone_begins_with_what_its_source_had_done():
+def test_a_clone_starts_with_its_sources_turns():
     venv = VectorRecordTrajectory(ToyVectorEnv(2, max_turns=2))
     venv.reset(seed=0, options={"task": [4, 5]})
     venv.step(["say first", "say second"])
@@ -103,7 +103,7 @@ def test_a_clone_begins_with_what_its_source_had_done():
     assert one.task == other.task and one.seed == other.seed
 
 
-def test_it_need_not_keep_what_it_writes():
+def test_records_can_be_written_without_being_kept():
     count = []
     env = RecordTrajectory(ToyEnv(max_turns=1), writer=lambda t: count.append(t.id), keep=False)
     for _ in range(3):

@@ -21,7 +21,7 @@ def test_the_hash_is_63_bits_of_blake2b():
     assert np.int64(hash_state(b"\xff")) >= 0
 
 
-def test_the_sources_differ_in_what_they_tell_apart():
+def test_the_sources_differ_in_the_states_they_distinguish():
     def numbers(source: str) -> list[int]:
         env = StateHash(ToyEnv(), source=source)
         found = []
@@ -38,7 +38,7 @@ def test_the_sources_differ_in_what_they_tell_apart():
     assert len(set(numbers("text"))) == 4
 
 
-def test_the_text_is_the_bare_environments_wherever_the_wrapper_stands():
+def test_the_text_is_the_bare_environments_in_any_wrapper_order():
     inside = History(StateHash(ToyEnv(), source="text"))
     outside = StateHash(History(ToyEnv()), source="text")
     assert inside.reset(seed=0)[1]["state_hash"] == outside.reset(seed=0)[1]["state_hash"]

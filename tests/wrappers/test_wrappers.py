@@ -1,4 +1,4 @@
-"""Properties of all wrappers: twins agree, snapshots continue, wrong orders are refused."""
+"""Properties of all wrappers: twins agree, snapshots continue, invalid orders are refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def replies(rng: np.random.Generator, n: int) -> list[str]:
 
 
 def canon(value: Any) -> Any:
-    """Return something that compares with ==."""
+    """Return a value that can be compared with ==."""
     if isinstance(value, np.ndarray):
         return (str(value.dtype), value.tolist())
     if isinstance(value, dict):
@@ -123,17 +123,17 @@ each_stack = pytest.mark.parametrize("stack", STACKS.values(), ids=STACKS.keys()
 
 
 @each_stack
-def test_check_env_has_no_complaint(stack: Stack):
+def test_gymnasiums_env_checker_passes(stack: Stack):
     env = single(stack, ToyEnv(images=needs_image(stack)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        # The checker wants to be given the bare environment; it is the wrapper that is under test.
+        # The checker expects the bare environment, but here the wrapper is under test.
         warnings.filterwarnings("ignore", message=".*is different from the unwrapped version.*")
         check_env(env, skip_render_check=True)
 
 
 @each_stack
-def test_an_action_that_is_no_string_is_refused_before_anything_is_noted(stack: Stack):
+def test_an_action_that_is_not_a_string_is_refused_before_anything_is_recorded(stack: Stack):
     env, venv = single(stack), vector(stack, 4)
     env.reset(seed=3)
     venv.reset(seed=3)
@@ -322,7 +322,7 @@ def test_a_dead_worker_ends_the_episode_in_every_wrapper():
         venv.step(["<action>look</action>"] * 4)
 
 
-def test_gymnasiums_vector_wrappers_go_outside_or_are_named():
+def test_gymnasiums_vector_wrappers_work_outside_or_are_named():
     venv = gym_vector.RecordEpisodeStatistics(vector(STACKS["all"], 2))
     venv.reset(seed=0)
     saved = creditrl.snapshot(venv)
@@ -366,7 +366,7 @@ def messages(env: Any) -> Any:
         ((RecordTrajectory, RecordTrajectory), "every episode once"),
     ],
 )
-def test_an_order_that_cannot_work_says_which_does(wrap: Any, says: str):
+def test_an_invalid_order_names_a_valid_one(wrap: Any, says: str):
     with pytest.raises(WrapperError, match=says):
         stacked(ToyEnv(images=True), *wrap)
 
@@ -380,7 +380,7 @@ def test_an_order_that_cannot_work_says_which_does(wrap: Any, says: str):
         ((lambda e: VectorHistory(e, output="messages"), VectorImageText), "The order is"),
     ],
 )
-def test_an_order_of_twins_that_cannot_work_says_which_does(wrap: Any, says: str):
+def test_an_invalid_order_of_twins_names_a_valid_one(wrap: Any, says: str):
     with pytest.raises(WrapperError, match=says):
         stacked(ToyVectorEnv(2, images=True), *wrap)
 
@@ -405,7 +405,7 @@ def test_an_environment_that_lacks_what_a_wrapper_needs_is_named():
         env.step(0)
 
 
-def test_the_twins_offer_what_the_vector_environment_offers():
+def test_the_twins_have_the_vector_environments_methods():
     venv = vector(STACKS["all"], 4, group_size=2)
     venv.reset(seed=0)
     assert venv.group_size == 2 and venv.num_groups == 2
