@@ -1,4 +1,4 @@
-"""What a command cannot do is said in one line, before anything is written."""
+"""Impossible requests of any command are one-line errors, before anything is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configs that say by their annotations what they take."""
+"""Configs whose annotations define the accepted values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Numbers(Checked):
     turns: Literal["all"] | int = "all"
 
 
-def test_what_the_annotations_allow_is_taken():
+def test_values_within_the_annotations_are_accepted():
     Numbers(0, 1e-9, 7.0, 1, 0.99, -math.inf, "released", "any")
     Numbers(tries=None, least=None, form=None)
     Numbers(length=2, turns=-1)

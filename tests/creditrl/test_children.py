@@ -1,4 +1,4 @@
-"""Children end with their parent, also where it ends before they can ask for it."""
+"""Child processes end with their parent, even if it ends before they can register for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ print("goes on")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
-def test_a_child_whose_parent_has_ended_before_it_asks_ends_as_well():
+def test_a_child_whose_parent_has_already_ended_ends_too():
     # Its end closes the pipe, for which this waits.
     told = subprocess.run([sys.executable, "-c", LATE], stdout=subprocess.PIPE, timeout=600)
     assert (told.returncode, told.stdout) == (0, b"")

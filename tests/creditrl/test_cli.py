@@ -1,4 +1,4 @@
-"""The command line: what each command prints, how it fails, what it does not import."""
+"""The command line: what each command prints, how it fails, and what it does not import."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def test_envs_and_methods_list_what_is_registered(capsys):
         assert info.name in out and info.paper.split(",")[0] in out
 
 
-def test_check_prints_a_table_and_leaves_with_1_where_a_rule_fails(capsys):
+def test_check_prints_a_table_and_exits_with_1_if_a_rule_fails(capsys):
     assert run(["check", "VisualSokoban", "--rules", "registration", "state_keys"]) == 0
     out = capsys.readouterr().out
     assert "registration" in out and "state_keys" in out and "renders" not in out
     assert "2 rules hold, 0 broken" in out
-    # Nobody can push two boxes home within one turn: following the expert does not end in success.
+    # Two boxes cannot be pushed onto their targets in one turn, so the expert has no success.
     arguments = ["check", "VisualSokoban", "--rules", "expert_finishes", "--tier", "medium"]
     assert run([*arguments, "--max-turns", "1"]) == 1
     out = capsys.readouterr().out
@@ -139,7 +139,7 @@ def test_arrow_keys_are_moves_in_a_terminal():
         read_until(b"action (or help, quit): ", 0)
         for turn, move in enumerate(moves):
             begin = len(shown)
-            os.write(terminal, b"xyz" + keys[move])  # what was typed before does not count
+            os.write(terminal, b"xyz" + keys[move])  # earlier input does not count
             last = turn + 1 == len(moves)
             read_until(b"Solved after" if last else b"action (or help, quit): ", begin)
         assert f"Solved after {len(moves)} turns".encode() in shown
@@ -149,7 +149,7 @@ def test_arrow_keys_are_moves_in_a_terminal():
         os.close(terminal)
 
 
-def test_play_is_interrupted_with_130():
+def test_an_interrupted_play_exits_with_130():
     with subprocess.Popen(
         [sys.executable, "-m", "creditrl.cli", "play", "VisualSokoban"],
         stdin=subprocess.PIPE,
@@ -166,7 +166,7 @@ def test_play_is_interrupted_with_130():
             read = process.stdout.read(1)
             assert read, seen
             seen += read
-        # The prompt is out just before the read begins, and a signal in between waits for input.
+        # The prompt is printed just before the read; a signal in between waits for input.
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 130
@@ -181,8 +181,8 @@ def test_play_is_interrupted_with_130():
         ("-m creditrl.cli", "numpy"),
     ],
 )
-def test_an_interrupt_while_it_is_imported_is_one_line(tmp_path, command, moment):
-    # Python imports this file at its start; it sends the signal when the module is looked for.
+def test_an_interrupt_during_the_import_is_a_one_line_message(tmp_path, command, moment):
+    # Python imports this file at startup; it sends the signal when the module is looked up.
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
         "class Interrupt:\n"
@@ -282,6 +282,6 @@ def test_a_closed_pipe_ends_quietly():
     assert "Traceback" not in told.stderr and "Broken" not in told.stderr
 
 
-def test_methods_without_the_trainers_says_what_to_install(capsys, hidden):
+def test_methods_without_the_trainers_names_what_to_install(capsys, hidden):
     hidden("creditrl.trainers")
     assert install_command("train", "--force-reinstall") in refused(capsys, "methods")

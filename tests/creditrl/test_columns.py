@@ -33,7 +33,7 @@ def content(store):
     ]
 
 
-def test_columns_come_back_by_episode(store):
+def test_columns_are_read_back_by_episode(store):
     assert content(store) == [
         (1, "a", {"x": [1, 2]}),
         (1, "b", {"x": [3]}),
@@ -42,7 +42,7 @@ def test_columns_come_back_by_episode(store):
     assert content(ColumnStore(store.folder / "none")) == []
 
 
-def test_sealing_keeps_everything_and_a_kill_doubles_nothing(store):
+def test_sealing_keeps_everything_and_a_kill_duplicates_nothing(store):
     part = (store.folder / "update-000001.parquet").read_bytes()
     store.seal()
     assert [path.name for path in store.folder.iterdir()] == ["turns.parquet"]
@@ -57,7 +57,7 @@ def test_sealing_keeps_everything_and_a_kill_doubles_nothing(store):
     assert [update for update, *_ in content(store)] == [1, 1, 2, 3]
 
 
-def test_a_resume_drops_what_came_later(store):
+def test_a_resume_drops_later_updates(store):
     for sealed in (False, True):
         store.append(3, [episode("a", 1)], {"x": column(4)})
         if sealed:
@@ -66,7 +66,7 @@ def test_a_resume_drops_what_came_later(store):
         assert [update for update, *_ in content(store)] == [1, 1]
 
 
-def test_what_does_not_fit_is_refused(store):
+def test_mismatched_columns_and_unreadable_files_are_refused(store):
     with pytest.raises(DataError, match="'x' has 1 values for 2 turns of update 3"):
         store.append(3, [episode("a", 2)], {"x": column(1)})
     store.append(3, [episode("a", 0)], {"x": column()})

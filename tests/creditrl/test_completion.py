@@ -1,4 +1,4 @@
-"""``creditrl completion``: bash completes by its script, and the other shells' have its words."""
+"""``creditrl completion``: bash completes by its script; the other shells get the same words."""
 
 from __future__ import annotations
 

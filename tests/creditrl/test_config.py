@@ -92,7 +92,7 @@ class Train:
 def test_a_table_changes_only_the_keys_it_names():
     config = from_mapping(Train, {"seed": 3, "rollout": {"group_size": 2}}, WHERE)
     assert config.seed == 3 and config.rollout.group_size == 2
-    # Train's own default says groups=4, Rollout's says 16: the nearer one counts.
+    # Train's own default is groups=4, Rollout's is 16: the nearer one counts.
     assert config.rollout.groups == 4
 
 
@@ -101,7 +101,7 @@ def test_a_field_without_default_must_be_given():
         from_mapping(Strict, {}, WHERE)
 
 
-def test_gentle_conversions():
+def test_values_are_converted_if_nothing_is_lost():
     data = {
         "groups": 1e3,
         "temperature": 1,
@@ -147,7 +147,7 @@ def test_gentle_conversions():
         ({"seed": "x" * 500}, "...' ("),
     ],
 )
-def test_what_does_not_fit_is_said_in_one_line(data, message):
+def test_values_that_do_not_fit_are_one_line_errors(data, message):
     shown = message.replace("...' (", "... (")
     with pytest.raises(ConfigError) as caught:
         from_mapping(Train, data, WHERE)
@@ -182,7 +182,7 @@ class Budgeted:
     budget: Budget = Budget(updates=100)
 
 
-def test_none_is_left_out_where_it_is_the_default():
+def test_none_is_left_out_if_it_is_the_default():
     assert "resume" not in to_mapping(Rollout())
     assert to_mapping(Rollout(stop_at=None))["stop_at"] == "None"
     # Budget's own default is None, but Budgeted's is 100: leaving the None out would lose it.
@@ -191,7 +191,7 @@ def test_none_is_left_out_where_it_is_the_default():
     assert from_mapping(Budgeted, to_mapping(config)) == config
 
 
-def test_numpy_numbers_are_written_as_pythons_and_a_set_is_refused():
+def test_numpy_numbers_are_written_as_pythons_own_and_a_set_is_refused():
     made = to_mapping(Rollout(groups=np.int64(3), temperature=np.float32(0.5)))
     assert (made["groups"], made["temperature"]) == (3, 0.5)
     assert [type(made[name]) for name in ("groups", "temperature")] == [int, float]
@@ -211,7 +211,7 @@ def test_numpy_numbers_are_written_as_pythons_and_a_set_is_refused():
         folder=st.just(Path("runs")),
     )
 )
-def test_any_config_survives_plain_data(rollout):
+def test_any_config_survives_conversion_to_plain_data(rollout):
     assert from_mapping(Rollout, to_mapping(rollout)) == rollout
 
 
@@ -231,7 +231,7 @@ def test_damaged_toml_names_file_and_line(tmp_path):
         read_toml(tmp_path / "absent.toml")
 
 
-def test_a_table_of_the_package_that_is_not_as_expected_is_bad_data(tmp_path):
+def test_a_malformed_table_of_the_package_is_a_data_error(tmp_path):
     file = tmp_path / "table.toml"
     for text in ("groups = ", "group = 4", "groups = 'four'"):
         file.write_text(text)
@@ -257,7 +257,7 @@ def test_recipes_are_found_by_name_and_by_path(tmp_path, monkeypatch):
         find_recipe("@other/quickstart.toml")
 
 
-def test_a_recipe_stands_on_its_base_and_takes_nothing_of_another_method(tmp_path):
+def test_a_recipe_inherits_from_its_base_but_not_another_methods_settings(tmp_path):
     (tmp_path / "a.toml").write_text(
         '[env]\nid = "E"\n[env.options]\nsize = 3\n[method]\nname = "grpo"\neps = 1\n'
         "[run]\nseed = 7\n"
@@ -312,7 +312,7 @@ def test_specialised_fields_are_checked_and_defaulted():
         specialise(Train, methd=Clip)
 
 
-def test_specialise_keeps_defaults_of_the_new_type_and_travels_through_pickling():
+def test_specialise_keeps_defaults_of_the_new_type_and_survives_pickling():
     assert specialise(Env, id=str)().id == "CreditRL/VisualSokoban-v0"
     assert specialise(Env, options=Strict)().options is None  # Strict() cannot be made
     assert specialise(Rollout, mode=Literal["sync", "turbo"])().mode == "sync"
@@ -346,7 +346,7 @@ class WithPolicy:
     policy: Policy = Policy()
 
 
-def test_a_flag_of_an_optional_part_makes_it_or_takes_it_away():
+def test_a_flag_of_an_optional_part_creates_or_removes_it():
     assert override(WithPolicy(), [], "x").policy.lora is None
     config = override(WithPolicy(), ["--policy.lora.clip", "0.5"], "x")
     assert config.policy.lora == Clip(clip=0.5)
@@ -390,7 +390,7 @@ class WithTree:
     alpha_of_all: float = 0.0
 
 
-def test_parts_between_a_section_and_a_field_may_be_left_out():
+def test_parts_between_a_section_and_a_field_can_be_omitted():
     for argv, alpha, novelty in (
         (["--method.alpha=3", "--method.no-novelty"], 3.0, False),
         (["--method.novelty", "false"], 1.0, False),
@@ -418,7 +418,7 @@ def test_parts_between_a_section_and_a_field_may_be_left_out():
         (["--rollout.groups", "0"], "groups is 0; expected at least 1."),
     ],
 )
-def test_bad_flags_are_said_in_one_line(argv, message, utf8, capsys, monkeypatch):
+def test_bad_flags_are_one_line_errors(argv, message, utf8, capsys, monkeypatch):
     monkeypatch.setattr(
         "tyro._fmtlib._FORCE_UTF8_BOXES", utf8, raising=False
     )  # tyro draws in two ways
@@ -449,7 +449,7 @@ class Both:
     optim: Optim = Optim()
 
 
-def test_a_suggestion_stays_in_the_section_that_was_meant():
+def test_suggestions_come_from_the_flags_own_section():
     for flag, meant in (
         ("--optm.lr", "--optim.lr"),
         ("--lr", "--optim.lr"),
@@ -461,7 +461,7 @@ def test_a_suggestion_stays_in_the_section_that_was_meant():
 
 
 @pytest.mark.parametrize("utf8", [False, True])
-def test_help_shows_docstrings_without_markup_and_present_values_in_a_frame(
+def test_help_shows_docstrings_without_markup_and_current_values_in_a_frame(
     utf8, capsys, monkeypatch
 ):
     @dataclass(frozen=True)
@@ -483,7 +483,7 @@ def test_help_shows_docstrings_without_markup_and_present_values_in_a_frame(
     assert (helps["depth"].values, helps["depth"].default) == ("INT", "5")
 
 
-def test_hash_names_the_values():
+def test_the_hash_depends_on_the_values():
     # Worked by hand: sha256 of '{"clip":0.2,"gamma":0.95}'.
     assert config_hash(Clip()) == "637caa2afd3f"
     assert config_hash(Clip(clip=1)) == config_hash(Clip(clip=1.0)) != config_hash(Clip())

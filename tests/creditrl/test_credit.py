@@ -81,18 +81,18 @@ def test_a_run_is_scored_turn_by_turn_and_the_methods_are_compared(recorded, cap
     names = ("update", "id", "group", "member", "turn", "action")
     assert [tuple(row[name] for name in names) for row in rows] == expected
     assert all(np.isfinite(row[f"credit.{m}"]) for row in rows for m in ("grpo", "gigpo", "hisr"))
-    # An update's credit is what its method said of it in training.
+    # An update's credit equals what its method computed in training.
     config = resolve(read_toml(recorded / "config.toml"), [], "the run", "test")
     for update in (1, 2):
         table = turn_table([t for number, t in stored if number == update])
         credit = GRPO(config.method).credit(reward_columns(table, config.rollout), None)
         found = [row["credit.grpo"] for row in rows if row["update"] == update]
         np.testing.assert_allclose(found, credit.advantage_N, rtol=1e-6)
-    # Nothing else in the run was touched.
+    # Nothing else in the run was changed.
     assert {p: p.read_bytes() for p in before} == before
 
 
-def test_scoring_again_keeps_what_is_there_and_overwrites_on_request_only(recorded, capsys):
+def test_scoring_again_keeps_stored_credit_and_overwrites_only_on_request(recorded, capsys):
     path = recorded / "credit.parquet"
     assert run(["credit", str(recorded), "--method=gigpo,rloo", "--updates=1"]) == 0
     first = CreditFile.read(path)
@@ -138,7 +138,9 @@ def test_a_recipe_names_a_method_with_other_numbers(recorded, tmp_path):
 
 
 @pytest.mark.slow
-def test_methods_that_cannot_score_the_run_say_why_in_a_line_and_the_others_go_on(plain, capsys):
+def test_methods_that_cannot_score_the_run_give_a_one_line_reason_and_the_others_continue(
+    plain, capsys
+):
     assert run(["credit", str(plain), "--method=gigpo,prm4a,hisr,stepagent,pg,rft,grpo"]) == 0
     said = re.findall(r"^Not scored: (\w+): (.*)$", capsys.readouterr().out, re.M)
     refused = dict(said)
@@ -152,7 +154,7 @@ def test_methods_that_cannot_score_the_run_say_why_in_a_line_and_the_others_go_o
     assert not (plain / "credit.parquet").exists()
 
 
-def test_a_run_that_was_cut_is_scored_with_its_checkpoint_on_another_device(plain):
+def test_an_unfinished_run_is_scored_with_its_checkpoint_on_another_device(plain):
     saved, toml = plain / "policy", plain / "config.toml"
     config = toml.read_text()
     saved.rename(plain / "aside")
@@ -167,7 +169,7 @@ def test_a_run_that_was_cut_is_scored_with_its_checkpoint_on_another_device(plai
     assert noted["policy"].endswith("update_000002") and noted["settings"] == "the run's own"
 
 
-def test_bad_requests_are_one_line(recorded, evaluated, capsys):
+def test_bad_requests_are_one_line_errors(recorded, evaluated, capsys):
     for flags, message in (
         ([], "Missing --method"),
         (["--method=gigpoo"], "Did you mean 'gigpo'"),
@@ -186,7 +188,7 @@ def test_bad_requests_are_one_line(recorded, evaluated, capsys):
     assert f"creditrl eval --resume {begun}" in capsys.readouterr().err
 
 
-def test_max_episodes_takes_whole_groups_of_the_newest_updates(recorded, capsys):
+def test_max_episodes_selects_whole_groups_of_the_newest_updates(recorded, capsys):
     assert run(["credit", str(recorded), "--method=grpo", "--max-episodes=6"]) == 0
     assert "4 episodes of 16 (--max-episodes) of 1 updates" in capsys.readouterr().out
     rows = CreditFile.read(recorded / "credit.parquet").rows

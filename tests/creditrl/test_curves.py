@@ -52,7 +52,7 @@ def test_running_mean_by_hand():
     assert running_mean([], 15).shape == (0,)
 
 
-def test_everything_that_was_measured_is_drawn(tmp_path):
+def test_every_measurement_is_drawn(tmp_path):
     rows = training_rows([0.5] * 40)
     rows.append(
         {

@@ -108,7 +108,7 @@ def content(home: Path) -> dict[str, bytes]:
     return {name: raw for name, raw in files_of(home).items() if name.startswith("json_2.1.1/")}
 
 
-def test_get_brings_games_that_can_be_played_once(release, home, web, capsys):
+def test_get_downloads_playable_games_once(release, home, web, capsys):
     get(home)
     out = capsys.readouterr().out
     assert content(home) == release
@@ -127,7 +127,7 @@ def test_get_brings_games_that_can_be_played_once(release, home, web, capsys):
     assert web.requests == [] and "json_2.1.1_json.zip: all 8 files are there." in out
 
 
-def test_missing_and_damaged_files_are_mended_and_no_others_are_touched(release, home, web, capsys):
+def test_only_missing_and_damaged_files_are_repaired(release, home, web, capsys):
     get(home)
     names = sorted(release)
     (home / names[0]).unlink()
@@ -162,7 +162,7 @@ def test_files_that_the_user_changed_stay_unless_forced(release, home, web, caps
     assert content(home) == release
 
 
-def test_data_that_upstreams_tool_left_is_not_fetched_again(release, home, web, capsys):
+def test_data_downloaded_by_upstreams_tool_is_not_downloaded_again(release, home, web, capsys):
     for name, raw in release.items():
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_bytes(raw)
@@ -219,7 +219,7 @@ def test_an_interrupted_unpacking_is_continued_without_a_download(
     assert "json_2.1.1_json.zip: 7 files written, 1 were there." in capsys.readouterr().out
 
 
-def test_another_file_than_the_releases_is_refused(release, home, web, capsys, tmp_path):
+def test_a_file_that_differs_from_the_releases_is_refused(release, home, web, capsys, tmp_path):
     sound = web.files[JSON]
     for wrong, says in (
         (sound + b"x", f"offers {len(sound) + 1:,} bytes, expected {len(sound):,}"),
@@ -239,7 +239,7 @@ def test_another_file_than_the_releases_is_refused(release, home, web, capsys, t
     assert content(home) == release
 
 
-def test_an_unknown_checksum_is_that_of_the_first_download(release, home, web, capsys):
+def test_an_unknown_checksum_is_taken_from_the_first_download(release, home, web, capsys):
     get(home)
     (home / next(name for name in release if name.endswith(".tw-pddl"))).unlink()
     first = hashlib.sha256(web.files[GAMES]).hexdigest()
@@ -247,7 +247,7 @@ def test_an_unknown_checksum_is_that_of_the_first_download(release, home, web, c
     assert f"expected {first}" in refusal(capsys, home)
 
 
-def test_a_truncated_archive_is_named_and_fetched_anew(release, home, web, capsys, monkeypatch):
+def test_a_truncated_archive_is_named_and_downloaded_again(release, home, web, capsys, monkeypatch):
     sound = web.files[GAMES]
     web.files[GAMES] = sound[: len(sound) // 2]
     offer(web, monkeypatch)
@@ -274,7 +274,7 @@ def test_archives_from_a_folder_need_no_network(release, home, web, capsys, tmp_
     assert len(os.listdir(zips)) == 2
 
 
-def test_ls_and_get_say_how_many_of_how_many(release, home, web, capsys, monkeypatch):
+def test_ls_and_get_report_present_and_total_counts(release, home, web, capsys, monkeypatch):
     # By its short name, so that no column of the table is broken.
     assert run(["data", "ls", "--folder", home.name]) == 0
     out = capsys.readouterr().out
@@ -321,7 +321,7 @@ def shop(web, monkeypatch) -> dict[str, bytes]:
     return SHOP
 
 
-def test_plain_files_go_to_their_places_and_nothing_else_is_left(shop, home, web, capsys):
+def test_single_files_are_stored_in_place_and_nothing_else_is_left(shop, home, web, capsys):
     get_shop(home)
     out = capsys.readouterr().out
     assert files_of(home) == shop
@@ -344,7 +344,7 @@ def test_plain_files_go_to_their_places_and_nothing_else_is_left(shop, home, web
     assert " 3 " in row and " 33 B" in row
 
 
-def test_a_cut_plain_file_is_fetched_and_another_or_a_packed_one_is_left_alone(
+def test_a_truncated_file_is_downloaded_again_and_other_or_compressed_ones_are_kept(
     shop, home, web, capsys
 ):
     home.mkdir()
@@ -381,7 +381,7 @@ def test_plain_files_from_a_mirror_or_a_folder(shop, home, web, capsys, tmp_path
     assert files_of(tmp_path / "other") == shop and web.requests == []
 
 
-def test_a_used_up_quota_is_said_with_what_to_do(shop, home, web, capsys):
+def test_an_exhausted_quota_is_reported_with_what_to_do(shop, home, web, capsys):
     web.files["/download/1"] = b"<!DOCTYPE html><title>Google Drive - Quota exceeded</title>"
     line = shop_refusal(capsys, home)
     assert f"{web.url}/download/1: the server sends a web page ('Google Drive - Quota" in line
@@ -392,7 +392,7 @@ def test_a_used_up_quota_is_said_with_what_to_do(shop, home, web, capsys):
     assert "answers 404" in line and "Try a mirror." not in line
 
 
-def test_the_tables_name_what_upstreams_tools_fetch():
+def test_the_tables_name_the_files_that_upstreams_tools_download():
     assert list(GAMES_DATA.releases) == ["0.4.0", "0.4.2", "0.2.2"]
     archives = [archive for some in GAMES_DATA.releases.values() for archive in some]
     assert [a.name.rpartition("_")[2] for a in archives] == ["json.zip", "tw-pddl.zip"] * 3
@@ -405,7 +405,7 @@ def test_the_tables_name_what_upstreams_tools_fetch():
         assert len(bytes.fromhex(file.sha256)) == 32 and file.url.startswith(hosts)
 
 
-def test_the_real_files_are_those_of_the_table(test_data):
+def test_the_real_files_match_the_table(test_data):
     for file in SHOP_DATA.releases["splits"]:
         raw = (test_data / "webshop" / file.path).read_bytes()
         assert (len(raw), hashlib.sha256(raw).hexdigest()) == (file.size, file.sha256)

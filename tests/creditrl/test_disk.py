@@ -12,7 +12,7 @@ from creditrl.errors import ConfigError
 from creditrl.files import write_atomic
 
 
-def test_errors_that_know_no_name_get_one(tmp_path):
+def test_errors_without_a_file_name_get_one(tmp_path):
     path = tmp_path / "state.pt"
     for told in (
         OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
@@ -24,14 +24,14 @@ def test_errors_that_know_no_name_get_one(tmp_path):
         assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
 
 
-def test_other_errors_pass_as_they_are(tmp_path):
+def test_other_errors_pass_unchanged(tmp_path):
     for told in (OSError(errno.ENOENT, "gone", "x"), ValueError("no number")):
         with pytest.raises(type(told)) as caught, writing(tmp_path):
             raise told
         assert caught.value is told and disk_line(told) is None
 
 
-def test_the_line_names_path_cause_and_what_is_left(tmp_path):
+def test_the_message_names_path_cause_and_free_space(tmp_path):
     path = str(tmp_path / "gone" / "metrics.jsonl")
     full = disk_line(OSError(errno.ENOSPC, "full", path))
     assert full is not None
@@ -43,7 +43,7 @@ def test_the_line_names_path_cause_and_what_is_left(tmp_path):
     assert "quota" in str(disk_line(OSError(errno.EDQUOT, "quota", path)))
 
 
-def test_the_cause_is_found_behind_an_error_that_hides_it(tmp_path):
+def test_the_cause_is_found_in_a_chained_error(tmp_path):
     with pytest.raises(ConfigError) as caught:
         try:
             raise OSError(errno.ENOSPC, "full", "config.toml")
@@ -52,7 +52,7 @@ def test_the_cause_is_found_behind_an_error_that_hides_it(tmp_path):
     assert str(disk_line(caught.value)).startswith("config.toml cannot be written")
 
 
-def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
+def test_a_full_disk_keeps_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "results.json"
     write_atomic(path, "old")
 

@@ -111,7 +111,7 @@ def test_every_method_has_its_page(site, modules, info):
         assert said(each.doc)[:40] in said(page.text), each.name
 
 
-def test_the_pages_are_those_of_what_is_there(site):
+def test_there_are_pages_only_for_existing_things(site):
     for folder, names in (
         ("environments", {e.id[9:-3] for e in ENVIRONMENTS}),
         ("methods", {m.name for m in METHODS}),
@@ -130,7 +130,7 @@ def test_the_pages_are_those_of_what_is_there(site):
         assert words in found
 
 
-def test_the_command_line_is_what_help_prints(site):
+def test_the_command_line_page_is_what_help_prints(site):
     bench = read(site / "commands" / "bench.html").text
     for words in ("creditrl bench envs", "creditrl bench credit", "--rounds INT"):
         assert words in bench
@@ -165,7 +165,7 @@ def test_the_api_has_every_public_name(site, modules):
     assert "creditrl.trainers.models" in pages
 
 
-def test_no_link_leads_nowhere(site):
+def test_no_link_is_broken(site):
     pages = {str(path): read(path) for path in site.rglob("*.html") if path.name != "404.html"}
     files = {str(path) for path in site.rglob("*") if path.is_file()}
     broken = []
@@ -187,7 +187,7 @@ def test_no_link_leads_nowhere(site):
     assert broken == [] and checked > 2000
 
 
-def test_nothing_is_loaded_from_elsewhere(site, tmp_path):
+def test_nothing_is_loaded_from_other_servers(site, tmp_path):
     assert outside_loads(site) == []
     for path in site.rglob("*.html"):
         assert "default-src 'self'" in html.unescape(path.read_text())
@@ -216,7 +216,7 @@ def small() -> Site:
     return Site("Small", {"index.md": "# Small\n\nHello.\n"}, [("Guide", [("Start", "index.md")])])
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path, monkeypatch):
+def test_a_foreign_folder_is_not_overwritten(tmp_path, monkeypatch):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("years")
@@ -232,7 +232,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path, monkeypatch):
             refuse_foreign(Path(here))
 
 
-def test_a_site_of_ours_is_replaced_and_served_to_this_machine(tmp_path):
+def test_our_own_site_is_replaced_and_served_on_loopback(tmp_path):
     folder = write_site(small(), tmp_path / "site")
     assert (folder / MARK).is_file()
     (folder / "stale.html").write_text("old")
@@ -264,7 +264,7 @@ def two_versions(tmp_path_factory) -> Path:
     return folder
 
 
-def test_versions_lie_side_by_side_and_the_newest_comes_first(two_versions):
+def test_versions_are_kept_side_by_side_with_the_newest_first(two_versions):
     listed = json.loads((two_versions / "versions.json").read_text())
     assert [one["version"] for one in listed] == ["0.10.0", "0.9.0"]
     assert "url=0.10.0/" in (two_versions / "index.html").read_text()

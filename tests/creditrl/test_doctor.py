@@ -1,4 +1,4 @@
-"""``creditrl doctor``: what it finds, what it advises, and that it contacts nobody."""
+"""``creditrl doctor``: what it finds and advises, and that it contacts nobody."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def finding(name: str) -> doctor.Finding:
     return found
 
 
-def test_where_the_tests_run_both_commands_work_and_nobody_is_asked(monkeypatch, capsys):
+def test_in_the_test_environment_both_commands_work_without_network_requests(monkeypatch, capsys):
     def refused(*_: Any) -> None:
         raise AssertionError("doctor opened a connection")
 
@@ -37,7 +37,7 @@ def test_where_the_tests_run_both_commands_work_and_nobody_is_asked(monkeypatch,
     assert "Next: creditrl train @quickstart" in capsys.readouterr().out
 
 
-def test_without_torch_the_way_to_get_it_is_named(monkeypatch, capsys, hidden):
+def test_without_torch_its_install_command_is_named(monkeypatch, capsys, hidden):
     version = importlib.metadata.version
 
     def found(name: str) -> str:
@@ -54,7 +54,7 @@ def test_without_torch_the_way_to_get_it_is_named(monkeypatch, capsys, hidden):
     assert "`creditrl train @quickstart` will not work here." in out
 
 
-def test_a_package_that_is_too_old_is_named_with_both_versions(monkeypatch):
+def test_an_outdated_package_is_named_with_both_versions(monkeypatch):
     version = importlib.metadata.version
     found = {"peft": "0.9"}
     monkeypatch.setattr(importlib.metadata, "version", lambda n: found.get(n) or version(n))
@@ -63,7 +63,7 @@ def test_a_package_that_is_too_old_is_named_with_both_versions(monkeypatch):
     assert "--upgrade" in told.advice and told.needed_by == ("train",)
 
 
-def test_a_torch_that_cannot_be_imported_is_broken(monkeypatch):
+def test_a_torch_that_cannot_be_imported_is_reported_as_broken(monkeypatch):
     imported = importlib.import_module
 
     def fails(name: str, *rest: Any) -> Any:
@@ -91,14 +91,14 @@ def fake_torch(capability: tuple[int, int]) -> Any:
     )
 
 
-def test_a_gpu_is_told_with_memory_and_what_it_supports(monkeypatch):
+def test_a_gpu_is_reported_with_its_memory_and_features(monkeypatch):
     for capability, state, advice in (((9, 0), "ok", ""), ((7, 5), "missing", "float32")):
         build, card = doctor._torch(fake_torch(capability), "")
         assert "built for CUDA 13.0" in build.said
         assert "Card, compute" in card.said and "75.2 GB of 85.9 GB free" in card.said
         assert card.state == state and advice in card.advice
         assert ("bfloat16: yes" in card.said) == (state == "ok")
-    # A driver without a build of torch for it.
+    # A driver without a matching build of torch.
     torch = fake_torch((9, 0))
     torch.version.cuda, torch.cuda.is_available = None, lambda: False
     monkeypatch.setattr(doctor, "_nvidia", lambda: True)
@@ -106,7 +106,7 @@ def test_a_gpu_is_told_with_memory_and_what_it_supports(monkeypatch):
     assert card.state == "broken" and "install a build of torch for its driver" in card.advice
 
 
-def test_too_little_memory_breaks_training_alone(monkeypatch):
+def test_too_little_memory_affects_only_training(monkeypatch):
     monkeypatch.setattr(doctor, "_free_memory", lambda: GIB)
     findings = doctor.diagnose()
     assert not doctor._works(findings, "train") and doctor._works(findings, "pytest")

@@ -137,14 +137,14 @@ def test_every_door_gives_the_same_results(env, endpoint, tmp_path):
     assert [episode.tokens for episode in results[2].episodes] == [5 * count for count in turns]
 
 
-def test_a_file_without_a_function_is_asked_for_one(tmp_path, monkeypatch, capsys):
+def test_an_agent_file_without_a_function_name_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text("def act(observation, info):\n    return None\n")
     for name in ("mine.py", "mine"):
         assert run(["eval", "VisualSokoban", "--agent", name]) == 2
         told = capsys.readouterr().err
         assert "which function of it? Expected FILE.py:NAME, e.g. mine.py:act" in told
-    # Where nothing worked there is nothing to show but why.
+    # If nothing worked, only the reason is shown.
     assert run(["eval", "VisualSokoban", "--agent", "mine.py:act", "--episodes", "2"]) == 2
     told = capsys.readouterr()
     assert "returned a NoneType: expected the action, a str" in told.err

@@ -1,4 +1,4 @@
-"""Downloads resume and are checked; zips are unpacked safely and as far as they are missing."""
+"""Downloads resume and are verified; zips are unpacked safely, and only files that are missing."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_cut_connection_is_continued_from_the_byte_it_reached(web, tmp_path):
     ]
 
 
-def test_a_killed_process_leaves_a_part_that_is_continued(web, tmp_path):
+def test_the_part_left_by_a_killed_process_is_continued(web, tmp_path):
     # The process ends itself when the first bytes are in the part.
     web.files["/a.bin"] = BODY
     script = (
@@ -111,9 +111,7 @@ def test_parts_of_different_files_are_not_joined(web, tmp_path):
 
 
 @pytest.mark.parametrize("etag", [None, 'W/"weak"'])
-def test_without_a_mark_of_its_version_a_part_is_only_continued_under_a_checksum(
-    web, tmp_path, etag
-):
+def test_without_an_etag_a_part_is_continued_only_with_a_checksum(web, tmp_path, etag):
     web.etag = etag
     for sha256, wanted in ((None, ""), (SHA256, "bytes=600000-999999")):
         break_off(web, tmp_path)
@@ -123,7 +121,7 @@ def test_without_a_mark_of_its_version_a_part_is_only_continued_under_a_checksum
         done.path.unlink()
 
 
-def test_a_server_without_ranges_begins_anew(web, tmp_path):
+def test_a_server_without_ranges_starts_again(web, tmp_path):
     web.files["/a.bin"], web.ranges = BODY, False
     web.cuts = [600_000]
     told = io.StringIO()
@@ -139,7 +137,7 @@ def test_a_server_without_ranges_begins_anew(web, tmp_path):
     assert "a.bin: 1.0 MB of 1.0 MB" in told.getvalue()
 
 
-def test_a_part_that_is_complete_needs_only_its_name_and_a_longer_one_is_dropped(web, tmp_path):
+def test_a_complete_part_is_only_renamed_and_too_long_a_one_is_dropped(web, tmp_path):
     for rest, fetched in ((BODY[-1:], 0), (b"too much", 10**6)):
         break_off(web, tmp_path, 999_999)
         with open(tmp_path / "a.bin.part", "ab") as part:
@@ -151,7 +149,7 @@ def test_a_part_that_is_complete_needs_only_its_name_and_a_longer_one_is_dropped
         done.path.unlink()
 
 
-def test_a_busy_server_is_asked_again(web, tmp_path):
+def test_a_busy_server_is_retried(web, tmp_path):
     web.files["/a.bin"] = BODY
     web.statuses = [503, 429, 500]
     assert download(f"{web.url}/a.bin", tmp_path / "a.bin", **FAST).sha256 == SHA256
@@ -161,7 +159,7 @@ def test_a_busy_server_is_asked_again(web, tmp_path):
     assert "answers 503" in line and "gave up after 3 attempts" in line
 
 
-def test_a_refusal_is_not_asked_again_and_leaves_nothing(web, tmp_path):
+def test_a_refusal_is_not_retried_and_leaves_no_file(web, tmp_path):
     for path, says in (("/none.bin", "404 Not Found"), ("/a.bin", "403")):
         web.statuses = [403] if says == "403" else []
         web.requests.clear()
@@ -171,7 +169,7 @@ def test_a_refusal_is_not_asked_again_and_leaves_nothing(web, tmp_path):
         assert len(web.requests) == 1 and list(tmp_path.iterdir()) == []
 
 
-def test_another_size_or_checksum_is_refused_and_nothing_of_it_stays(web, tmp_path):
+def test_a_wrong_size_or_checksum_is_refused_and_leaves_no_file(web, tmp_path):
     web.files["/a.bin"] = b"x" * 20
     line = refusal(f"{web.url}/a.bin", tmp_path / "a.bin", size=10**6, otherwise=" Or --force.")
     assert "offers 20 bytes, expected 1,000,000" in line and line.endswith(" Or --force.")
@@ -183,17 +181,17 @@ def test_another_size_or_checksum_is_refused_and_nothing_of_it_stays(web, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_is_there_is_checked_and_not_fetched(tmp_path):
+def test_an_existing_file_is_checked_and_not_downloaded(tmp_path):
     target, source = tmp_path / "a.bin", tmp_path / "source.bin"
     target.write_bytes(BODY)
     assert download("http://nowhere.invalid/a", target, size=10**6, sha256=SHA256).fetched == 0
-    target.write_bytes(BODY[:-5])  # cut by somebody else
+    target.write_bytes(BODY[:-5])  # truncated by somebody else
     source.write_bytes(BODY)  # a file of this machine has an address too
     assert download(source.as_uri(), target, size=10**6).fetched == 10**6
     assert sha256_of(target) == SHA256
 
 
-def test_what_cannot_be_reached_is_one_line(tmp_path, monkeypatch):
+def test_an_unreachable_address_is_a_one_line_error(tmp_path, monkeypatch):
     for url in ("no address", "gopher://x/a.bin", "file:///no/such/file"):
         assert url in refusal(url, tmp_path / "a.bin")
     for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
@@ -228,7 +226,7 @@ PAGE = (
 )
 
 
-def test_a_web_page_in_place_of_the_file_is_said_and_not_kept(web, tmp_path):
+def test_a_web_page_in_place_of_the_file_is_reported_and_not_kept(web, tmp_path):
     web.files["/a.json"] = PAGE
     line = refusal(f"{web.url}/a.json", tmp_path / "a.json", elsewhere="Try a mirror.")
     assert "the server sends a web page ('Google Drive - Quota exceeded'), expected the" in line
@@ -238,12 +236,12 @@ def test_a_web_page_in_place_of_the_file_is_said_and_not_kept(web, tmp_path):
     web.files["/a.json"] = b"<html>no</html>"
     line = refusal(f"{web.url}/a.json", tmp_path / "a.json", size=10**9)
     assert "the server sends a web page, expected the file. Run" in line
-    # Who asks for a page gets it.
+    # Unless the caller asked for a page.
     web.files["/a.html"] = PAGE
     assert download(f"{web.url}/a.html", tmp_path / "a.html", **FAST).size == len(PAGE)
 
 
-def test_a_web_page_costs_nothing_of_what_is_here(web, tmp_path):
+def test_a_web_page_does_not_discard_the_downloaded_part(web, tmp_path):
     break_off(web, tmp_path)
     web.files["/a.bin"], web.etag = PAGE, None
     assert "a web page" in refusal(f"{web.url}/a.bin", tmp_path / "a.bin")
@@ -270,7 +268,7 @@ def content(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_an_archive_is_unpacked_as_far_as_its_files_are_missing(archive, tmp_path):
+def test_only_missing_files_of_an_archive_are_unpacked(archive, tmp_path):
     out = tmp_path / "out"
     done = unpack(archive, out)
     assert content(out) == FILES
@@ -286,7 +284,7 @@ def test_an_archive_is_unpacked_as_far_as_its_files_are_missing(archive, tmp_pat
     assert (out / "top/sub/b.bin").stat().st_mtime_ns == before
 
 
-def test_an_interrupted_unpacking_leaves_no_half_file_and_is_continued(
+def test_an_interrupted_unpacking_leaves_no_partial_file_and_is_continued(
     archive, tmp_path, monkeypatch
 ):
     copy = unpack_module.shutil.copyfileobj
@@ -308,7 +306,7 @@ def test_an_interrupted_unpacking_leaves_no_half_file_and_is_continued(
     assert (done.written, done.kept) == (2, 1) and content(tmp_path / "out") == FILES
 
 
-def test_absent_files_are_found_by_size_and_where_asked_by_content(archive, tmp_path):
+def test_missing_files_are_found_by_size_or_on_request_by_content(archive, tmp_path):
     contents = unpack(archive, tmp_path).contents
     (tmp_path / "top/a.txt").write_bytes(b"other")
     (tmp_path / "top/sub/b.bin").write_bytes(b"short")
@@ -349,7 +347,7 @@ def test_no_file_is_written_outside_of_the_folder(tmp_path):
     assert not (tmp_path / "out/link").is_symlink()
 
 
-def test_a_full_disk_is_said_before_anything_is_written(archive, tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_before_anything_is_written(archive, tmp_path, monkeypatch):
     monkeypatch.setattr(
         unpack_module.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10_000})
     )

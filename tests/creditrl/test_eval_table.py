@@ -16,7 +16,7 @@ def episode(**changes) -> EpisodeResult:
     return EpisodeResult(**{**usual, "tokens": 10, "cost": 0.25, **changes})
 
 
-def test_the_table_counts_what_ended_and_measures_what_did_not_fail():
+def test_the_table_counts_finished_episodes_and_averages_those_without_errors():
     live = LiveTable({"ALFWorld": 5, "WebShop": 3})
     live.add("ALFWorld", episode())
     live.add("ALFWorld", episode(success=False, score=0.0, turns=6))
@@ -28,7 +28,7 @@ def test_the_table_counts_what_ended_and_measures_what_did_not_fail():
     assert ["WebShop", "0/3", "-", "-", "0", "0", "-", "0"] in rows
 
 
-def test_what_is_spent_stands_there_before_an_episode_ends():
+def test_spending_is_shown_before_an_episode_ends():
     live = LiveTable({"ALFWorld": 5, "WebShop": 3})
     live.watch("WebShop", Spent(turns=10, tokens=100, cost=1.0)).spent(
         Spent(turns=12, tokens=150, cost=1.5), errors=3

@@ -57,14 +57,14 @@ def test_the_notebook_of_a_method_draws_its_curve_and_its_credit(tmp_path):
     assert (tmp_path / "runs" / "late" / "results.json").is_file()
 
 
-def test_notebooks_are_kept_without_outputs():
+def test_notebooks_are_committed_without_outputs():
     for path in EXAMPLES.glob("*.ipynb"):
         for cell in nbformat.read(path, as_version=4).cells:
             assert not (cell.get("outputs") or cell.get("execution_count")), path
 
 
 @pytest.mark.slow
-def test_grpo_in_one_file_trains_and_stays_a_page_of_code(capsys):
+def test_the_one_file_grpo_trains_and_stays_short(capsys):
     path = EXAMPLES / "one_file_grpo.py"
     assert len(path.read_text().splitlines()) < 300
     made = runpy.run_path(str(path))

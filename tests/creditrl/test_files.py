@@ -1,4 +1,4 @@
-"""Files of a folder, behind links as well."""
+"""Files of a folder, including those behind links."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from creditrl.errors import DataError
 from creditrl.files import files_below
 
 
-def test_files_behind_links_are_found_and_circles_end(tmp_path):
+def test_files_behind_links_are_found_and_cycles_terminate(tmp_path):
     home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
     for path in (home / "a/one", home / "three", elsewhere / "deep/two"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
     (home / "b").symlink_to(elsewhere)
-    (home / "c").symlink_to(elsewhere / "deep")  # a second way to the same file is another file
+    (home / "c").symlink_to(elsewhere / "deep")  # a second path to the same file is another file
     (home / "a/up").symlink_to(home)
     (elsewhere / "back").symlink_to(elsewhere)
     (home / "four").symlink_to(home / "three")
@@ -22,6 +22,6 @@ def test_files_behind_links_are_found_and_circles_end(tmp_path):
     assert found == ["a/one", "b/deep/two", "c/two", "four", "three"]
 
 
-def test_what_is_no_folder_is_named(tmp_path):
+def test_a_path_that_is_not_a_folder_is_named(tmp_path):
     with pytest.raises(DataError, match=r"nowhere: No such file or directory\. Expected a folder"):
         files_below(tmp_path / "nowhere")

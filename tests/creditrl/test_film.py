@@ -39,7 +39,7 @@ def test_a_gif_has_every_frame_in_its_size_and_loops(tmp_path):
         assert film.size == (300, 200) and film.info["loop"] == 0
         assert film.info["duration"] == 300
         film.seek(2)
-        assert film.info["duration"] == 1200  # the end stays
+        assert film.info["duration"] == 1200  # the last frame stays
     # Small pictures are enlarged, and smaller ones centred.
     small = np.zeros((40, 60, 3), dtype=np.uint8)
     first, second = frames_of(save_gif([small, small[:20, :30]], tmp_path / "a.gif"))
@@ -52,7 +52,7 @@ def test_a_gif_has_every_frame_in_its_size_and_loops(tmp_path):
 
 
 @pytest.mark.chromium
-def test_a_player_shows_text_and_actions_and_runs_nothing_else(browser, tmp_path):
+def test_a_player_shows_text_and_actions_and_runs_no_other_script(browser, tmp_path):
     stills = [Still("A hall.", "<b>go north</b>"), Still("A kitchen."), Still("The end.")]
     path = save_film(stills, tmp_path / "a.gif", 30.0, "One & two")
     assert path == tmp_path / "a.html"
@@ -65,7 +65,7 @@ def test_a_player_shows_text_and_actions_and_runs_nothing_else(browser, tmp_path
 
 
 @pytest.mark.chromium
-def test_a_player_plays_by_itself_and_begins_again(browser, tmp_path):
+def test_a_player_starts_by_itself_and_loops(browser, tmp_path):
     path = save_film([Still("A hall.", "go"), Still("The end.")], tmp_path / "a.gif", 0.05)
     browser.driver.get(path.as_uri())
     for text in ("The end.", "A hall."):
@@ -115,7 +115,7 @@ def rooms(tmp_path_factory) -> Path:
     return out
 
 
-def test_an_episode_of_an_evaluation_becomes_a_gif_and_replaces_none(
+def test_an_episode_of_an_evaluation_becomes_a_gif_without_overwriting_one(
     rooms, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
@@ -142,18 +142,18 @@ def test_missing_pictures_come_from_a_replay(tmp_path):
     assert len(frames) == 4 and frames[0].shape == (240, 320, 3)
 
 
-def test_pictures_that_a_run_stored_are_taken(tmp_path):
+def test_pictures_stored_by_a_run_are_used(tmp_path):
     path = make_run(tmp_path / "run", {1: [episode(1, 0, WON, success=True)]}).path
     store = PictureStore(path / "pictures")
     for number in range(len(WON)):
         Image.fromarray(plain(40 * number)).save(tmp_path / "one.png")
         store.write(1, "u1/0", number, (tmp_path / "one.png").read_bytes())
     assert run(["view", str(path), "--gif", "1/u1/0", "--out", str(tmp_path / "a.gif")]) == 0
-    # After the last action nothing was drawn: its picture stays.
+    # After the last action nothing was drawn, so its picture stays.
     assert [int(f.mean()) for f in frames_of(tmp_path / "a.gif")] == [0, 40, 80, 120, 160]
 
 
-def test_text_is_played_where_the_environment_draws_nothing_or_is_not_ours(
+def test_text_is_shown_if_the_environment_draws_nothing_or_is_not_ours(
     tmp_path, monkeypatch, capsys
 ):
     (tmp_path / "hostile.py").write_text("raise SystemExit('imported')")
@@ -173,7 +173,7 @@ def test_text_is_played_where_the_environment_draws_nothing_or_is_not_ours(
         assert "fly away" in page and "Nothing happens." in page and ROOM not in page
 
 
-def test_bad_requests_are_one_line(rooms, capsys):
+def test_bad_requests_are_one_line_errors(rooms, capsys):
     for flags, message in (
         (["--gif", "7/u9/1"], f"--gif: {rooms} has no episode '7/u9/1': expected e.g. 0/eval/0"),
         (["--gif", "0/*"], "--gif 0/* names 2 episodes: name one, e.g. 0/eval/0."),

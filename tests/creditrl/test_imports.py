@@ -112,7 +112,7 @@ def test_layers_import_downwards():
     assert set(upwards) == set(UPWARDS), upwards
 
 
-def test_files_do_not_import_each_other_in_a_circle():
+def test_files_have_no_import_cycles():
     direct = {
         module: {
             found
@@ -170,14 +170,14 @@ def test_nothing_names_the_private_parts_of_another_module():
     assert found == []
 
 
-def test_importing_brings_nothing_heavy():
+def test_importing_the_package_imports_nothing_heavy():
     code = "import creditrl.wrappers, creditrl.envs.vector, creditrl.agents.transformers"
     code += "; import json, sys; print(json.dumps([*sys.modules]))"
     loaded = set(json.loads(by_python("-c", code, check=True, cwd=ROOT.parent).stdout))
     assert loaded.isdisjoint({*HEAVY, "rich"})
 
 
-def test_every_module_says_what_it_exports():
+def test_every_module_declares_its_exports():
     missing = []
     for path in MODULES.values():
         body = tree_of(path).body
@@ -215,7 +215,7 @@ def test_the_public_names_exist():
         _ = wrappers.Groundng
 
 
-def test_the_answers_of_the_architecture_page_are_where_it_says():
+def test_the_architecture_page_names_existing_files_and_objects():
     table = (ROOT / "docs/architecture.md").read_text("utf-8").partition("## Questions")[2]
     rows = re.findall(r"^\| (.*\?) \| (.*) \|$", table.partition("\n## ")[0], re.M)
     assert len(rows) >= 10

@@ -29,17 +29,17 @@ with Lock(sys.argv[1], "the run"):
 """
 
 
-def test_the_second_is_refused_with_the_name_of_the_first(tmp_path, capfd):
+def test_a_second_holder_is_refused_with_the_name_of_the_first(tmp_path, capfd):
     path, first = tmp_path / ".lock", f"process {os.getpid()} on {socket.gethostname()}"
     with Lock(path, "the run"):
         with pytest.raises(RunFolderError, match=first):
             Lock(path, "the run")
-    assert path.read_bytes() == b""  # given back
+    assert path.read_bytes() == b""  # released
     Lock(path, "the run").close()
     assert capfd.readouterr().err == ""
 
 
-def test_a_killed_holder_is_taken_over_with_a_line(tmp_path, capfd):
+def test_the_lock_of_a_killed_holder_is_taken_over_with_a_message(tmp_path, capfd):
     path = tmp_path / ".lock"
     words = [sys.executable, "-c", HOLD, str(path)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
@@ -49,7 +49,7 @@ def test_a_killed_holder_is_taken_over_with_a_line(tmp_path, capfd):
             Lock(path, "the run")
         process.kill()
         process.wait()
-        # A child that it forked still runs, and does not hold the lock.
+        # A child that it forked is still running, but does not hold the lock.
         with Lock(path, "the run"):
             said = capfd.readouterr().err
         assert f"process {process.pid} on {socket.gethostname()} wrote the run" in said
@@ -73,7 +73,7 @@ def test_links_pipes_and_folders_are_refused(tmp_path):
     assert other.read_text() == "theirs"
 
 
-def test_without_the_systems_locks_the_text_says_who_writes(tmp_path, monkeypatch, capfd):
+def test_without_system_locks_the_files_text_names_the_holder(tmp_path, monkeypatch, capfd):
     import fcntl
 
     def unsupported(*_):

@@ -37,7 +37,7 @@ def test_an_installed_package_needs_no_plugin_and_is_found_beside_its_folder(tmp
     assert "after grpo" in done.stdout and "step 0" in done.stdout, done.stderr
 
 
-def test_the_guides_show_what_is_written():
+def test_the_guides_show_the_generated_files():
     for page, kind, name in (
         ("add-an-environment", "env", "stairs"),
         ("add-a-method", "method", "winners-only"),

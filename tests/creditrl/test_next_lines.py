@@ -75,7 +75,7 @@ def trained(tmp_path_factory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_the_command_that_is_named_next_works(name, trained, tmp_path, monkeypatch, capsys):
+def test_the_suggested_next_command_works(name, trained, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     (tmp_path / "my_agent.py").write_text("def act(observation, info):\n    return 'look'\n")

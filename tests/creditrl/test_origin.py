@@ -48,7 +48,7 @@ def test_a_checkout_is_installed_from_its_folder():
         require_extra("no_such_package_at_all", "view")
 
 
-def test_a_copy_is_installed_from_where_it_came(monkeypatch):
+def test_an_installed_copy_names_its_own_source(monkeypatch):
     commit = "git+https://git.example/creditrl.git@4c8b55d"
     for noted, url in (
         (None, None),
@@ -64,8 +64,8 @@ def test_a_copy_is_installed_from_where_it_came(monkeypatch):
         assert (made.name, made.extras, made.url) == ("creditrl", {"train"}, url)
 
 
-def test_no_other_file_spells_out_an_install_hint():
-    # Written out, a command names an index that has no such package.
+def test_install_hints_are_built_in_one_file():
+    # A literal command would name an index that does not have the package.
     spelled = re.compile(r"creditrl\[")
     files = [ROOT / "README.md", *(ROOT / ".ci").glob("*")]
     for folder in ("creditrl", "creditrl_verifiers", "envs", "agents", "wrappers", "trainers"):
@@ -79,7 +79,7 @@ def extras() -> dict[str, list[str]]:
     return dict(known["optional-dependencies"])
 
 
-def test_every_hint_names_an_extra_that_there_is():
+def test_every_hint_names_an_existing_extra():
     place = {"require_extra": 1, "install_command": 0}
     named = set()
     for folder in ("creditrl", "envs", "agents", "wrappers", "trainers"):
@@ -96,7 +96,7 @@ def test_every_hint_names_an_extra_that_there_is():
     assert {"eval", "train", "serve", "view", "browser", "trl"} <= named <= set(extras()) - OLD
 
 
-def test_old_names_of_extras_and_all_bring_what_users_choose_among():
+def test_old_extras_are_aliases_and_all_includes_the_main_extras():
     for name in OLD:
         (need,) = extras()[name]
         assert Requirement(need).name == "creditrl" and Requirement(need).extras <= set(extras())

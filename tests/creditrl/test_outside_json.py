@@ -33,7 +33,7 @@ PLAIN = st.recursive(
 
 @settings(max_examples=40)
 @given(PLAIN)
-def test_what_is_within_bounds_is_read_as_python_reads_it(value):
+def test_values_within_bounds_are_read_like_pythons_json(value):
     text = json.dumps(value)
     assert read_json(text) == json.loads(text) == value
     assert read_json(f" \n{text}\t".encode("utf-8-sig")) == value
@@ -41,7 +41,7 @@ def test_what_is_within_bounds_is_read_as_python_reads_it(value):
     assert find_json(f"so: {text} or so", 4) == (value, 4 + len(text))
 
 
-def test_what_is_beyond_them_is_refused_in_one_line():
+def test_values_beyond_the_bounds_are_one_line_errors():
     for text, says in (
         ("", "not JSON: Expecting value at character 0"),
         ('{"a": 1} {', "more follows at character 8"),
@@ -63,7 +63,7 @@ def test_what_is_beyond_them_is_refused_in_one_line():
     assert read_json(f"[{LARGEST_INT}, -{LARGEST_INT}]") == [LARGEST_INT, -LARGEST_INT]
 
 
-def test_a_file_holds_seeds_of_64_bits_and_an_error_names_it(tmp_path):
+def test_files_can_contain_64_bit_seeds_and_errors_name_the_file(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(f'{{"seed": {2**63}}}')
     assert read_json_file(path) == {"seed": 2**63} == read_object_file(path)
@@ -76,7 +76,7 @@ def test_a_file_holds_seeds_of_64_bits_and_an_error_names_it(tmp_path):
         read_object_file(tmp_path / "no.json")
 
 
-def test_counts_that_no_answer_can_have_taken_are_said():
+def test_impossible_token_counts_and_costs_are_named():
     for tokens, cost, says in (
         (3, 0.5, ""),
         (-1, 0.0, "-1 tokens"),
@@ -157,7 +157,7 @@ def test_no_file_reads_json_from_outside_without_the_bounds():
     assert used == set(OWN_READERS)
 
 
-def test_the_sweep_sees_every_way_to_read():
+def test_the_sweep_finds_every_way_to_read_json():
     ways = ("json.loads(x)", "json.load(f)", "json.JSONDecoder()", "d.raw_decode(x)", "r.json()")
     for way in (*ways, "from json import loads"):
         assert _reads_json(ast.parse(way)) == [1], way

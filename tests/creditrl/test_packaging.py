@@ -1,4 +1,4 @@
-"""The package as users get it: the list of folders, the wheel, cost of an import, the links."""
+"""The package as users get it: the list of folders, the wheel, import cost, and links."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def wheel_files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_both_wheels_hold_every_file_and_no_other(built):
+def test_both_wheels_contain_exactly_the_package_files(built):
     assert all((folder / "__init__.py").is_file() for folder in package_folders().values())
     expected = {name: path.read_bytes() for name, path in package_files().items()}
     assert wheel_files(built / "direct") == expected
@@ -134,7 +134,7 @@ def test_every_module_of_the_wheel_can_be_imported(installed, tmp_path):
 
 
 @pytest.mark.slow
-def test_installed_it_has_its_recipes_command_and_environments(installed, tmp_path):
+def test_the_installed_package_has_its_recipes_command_and_environments(installed, tmp_path):
     done = ran(installed.parent / "creditrl", "--version", cwd=tmp_path, check=True)
     assert done.stdout.startswith("creditrl ")
     code = (
@@ -154,7 +154,7 @@ def test_installed_it_has_its_recipes_command_and_environments(installed, tmp_pa
     assert "quickstart.toml" in names
 
 
-def test_importing_creditrl_stays_light(tmp_path):
+def test_importing_creditrl_loads_few_modules(tmp_path):
     # A count of modules, not a time: `creditrl bench envs` prints the milliseconds.
     code = (
         "import importlib.util, json, pathlib, sys, gymnasium\n"
@@ -170,6 +170,6 @@ def test_importing_creditrl_stays_light(tmp_path):
     assert not [name for name in loaded if name.split(".")[1:2] and name.split(".")[1] in later]
 
 
-def test_the_links_are_relative_and_no_other_files_are_links():
+def test_only_the_expected_files_are_links_and_they_are_relative():
     links = {path: path.readlink() for path in (ROOT / "creditrl").rglob("*") if path.is_symlink()}
     assert links == {ROOT / "creditrl" / name: Path("..") / name for name in LINKED}

@@ -65,7 +65,7 @@ def test_a_module_is_found_in_the_working_directory(folder):
     assert "'empty' is a folder without __init__.py" in told
 
 
-def test_an_environment_of_ones_own_is_listed_and_suggested(folder):
+def test_a_users_environment_is_listed_and_suggested(folder):
     (folder / "broken.py").write_text(
         "from creditrl.envs.record import Environment\n"
         "from creditrl.envs.register import register_environment\n"
@@ -79,7 +79,7 @@ def test_an_environment_of_ones_own_is_listed_and_suggested(folder):
     assert "CreditRL/WebShop-v0, Mine/Stairs-v0. One of your own" in told
 
 
-def test_the_words_in_the_record_of_the_guide_reach_its_prompts(folder):
+def test_the_guides_prompt_words_reach_its_prompts(folder):
     env, record = re.findall(r"```python\n(.*?)```", ENVIRONMENT, re.S)
     told = env.partition("gym.register")[0] + record
     (folder / "told.py").write_text(told)
@@ -95,7 +95,7 @@ def test_the_words_in_the_record_of_the_guide_reach_its_prompts(folder):
 
 
 @pytest.mark.slow
-def test_a_method_of_ones_own_is_swept_and_its_credit_measured(folder):
+def test_a_users_method_is_swept_and_its_credit_measured(folder):
     plugin = "--plugin winners_only.py"
     told = creditrl(
         folder,
@@ -179,14 +179,16 @@ def test_a_folder_in_envs_is_an_environment_and_a_file_in_methods_a_method(tmp_p
     assert all(re.search(rf"{name}::.*winners_only", found) for name in tests), found
 
 
-def test_plugin_flags_are_taken_out_wherever_they_stand():
+def test_plugin_flags_are_recognised_at_any_position():
     words = ["--plugin", "a.py", "ID", "--plugin=b", "--seed", "1"]
     assert take_plugins(words) == (["ID", "--seed", "1"], ["a.py", "b"])
     with pytest.raises(ConfigError, match="names nothing"):
         take_plugins(["ID", "--plugin", "--seed"])
 
 
-def test_a_recorded_command_imports_nothing_that_is_not_named_again(tmp_path, monkeypatch, capsys):
+def test_a_recorded_command_imports_only_plugins_that_are_named_again(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil.py").write_text("open('ran', 'w')\n")
     suite = {"argv": ["evil.py:X", "--agent", "random", "--suite", "standard"]}

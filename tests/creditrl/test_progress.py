@@ -24,7 +24,7 @@ def make(mode="plain", **more):
     return Progress(console, mode=mode, clock=clock, **more), out, clock
 
 
-def test_plain_lines_come_every_few_seconds():
+def test_plain_lines_are_printed_every_few_seconds():
     progress, out, clock = make(every=5.0)
     with progress, progress.phase("train", updates=100, seconds=60) as show:
         for update in range(1, 31):
@@ -71,13 +71,13 @@ def test_time_left_follows_whichever_bound_comes_first():
     assert "left" not in out.getvalue().splitlines()[-1]
 
 
-def test_a_new_phase_ends_the_one_before_and_lines_are_printed_as_they_are():
+def test_a_new_phase_ends_the_last_one_and_lines_are_printed_literally():
     progress, out, clock = make()
     progress.phase("clone")
     progress.update(3, 1.0)
     progress.phase("train")
     clock.now = 4
-    progress.update(4)  # the wall time is taken where none is given
+    progress.update(4)  # without a time, the wall clock is used
     text = "[bold]not markup[/bold] " + "x" * 200
     progress.line(text)
     progress.close()
@@ -92,7 +92,7 @@ def test_a_new_phase_ends_the_one_before_and_lines_are_printed_as_they_are():
     assert out.getvalue() == ""
 
 
-def test_values_are_shown_as_their_names_say():
+def test_values_are_formatted_by_their_names():
     progress, out, _ = make(every=0.0)
     progress.phase("x")(
         1, 1.0, grounding=0.987, turns_cut_share=0.1, best="yes", lr=5e-4, nan=float("nan")
@@ -102,7 +102,7 @@ def test_values_are_shown_as_their_names_say():
     )
 
 
-def test_the_bar_is_taken_away_and_one_line_stays():
+def test_the_bar_is_removed_and_one_line_stays():
     progress, out, _ = make("bar")
     with progress, progress.phase("train", updates=10) as show:
         for update in range(1, 6):

@@ -122,7 +122,7 @@ def test_a_named_test_runs_the_command():
             assert all(f'"{part}"' in text for part in parts if part[0] != "@"), example
 
 
-def test_ci_runs_what_is_left_out_here():
+def test_ci_runs_the_examples_left_out_here():
     ci = (ROOT / ".ci" / "run").read_text("utf-8")
     for example in ELSEWHERE:
         install, command = example.code.strip().split(" && ")

@@ -135,7 +135,7 @@ def said(blocks: list[object]) -> str:
     return "\n".join(block.text for block in blocks if isinstance(block, Paragraph))
 
 
-def test_runs_that_differ_in_their_seed_alone_are_a_family(tmp_path):
+def test_runs_that_differ_only_in_their_seed_are_a_family(tmp_path):
     for seed in (1, 0):
         make_run(tmp_path / f"one{seed}", seed=seed)
     make_run(tmp_path / "other", method=Method(w=0.5))
@@ -150,7 +150,7 @@ def test_runs_that_differ_in_their_seed_alone_are_a_family(tmp_path):
         families(load_runs([tmp_path / "other", tmp_path / "copy"]))
 
 
-def test_runs_of_one_folders_name_are_told_apart(tmp_path):
+def test_runs_with_the_same_folder_name_are_distinguished(tmp_path):
     for place in ("a", "b"):
         make_run(tmp_path / place / "run", seed=ord(place))
     runs = load_runs([tmp_path / "a" / "run", tmp_path / "b" / "run" / "results.json"])
@@ -167,7 +167,7 @@ def test_a_folder_of_runs_stands_for_the_evaluated_ones(tmp_path):
     assert [one.name for one in load_runs([tmp_path])] == ["one", "two"]
 
 
-def test_bad_input_is_one_clear_line(tmp_path, capsys):
+def test_bad_input_is_a_one_line_error(tmp_path, capsys):
     half = RunFolder.create(tmp_path / "begun" / "half", Config(), "creditrl train")
     (tmp_path / "torn.json").write_text('{"format": 2, "episodes": [')
     (tmp_path / "list.json").write_text("[1]")
@@ -205,7 +205,7 @@ def test_bad_input_is_one_clear_line(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == results_schema()
 
 
-def test_differences_are_of_equal_tasks_and_say_so(tmp_path):
+def test_differences_are_paired_over_equal_tasks_and_state_how_many(tmp_path):
     make_run(tmp_path / "one", successes=(1, 0, 0, 0))
     two = make_run(tmp_path / "two", method=Method(name="grpo"), successes=(1,) * 6, expert=None)
     runs = load_runs([tmp_path / "one", tmp_path / "two"])
@@ -340,7 +340,7 @@ def test_the_methods_own_segments_and_their_reward_come_first(tmp_path):
     )
 
 
-def test_scores_of_states_are_told_by_class(tmp_path):
+def test_scores_of_states_are_reported_by_class(tmp_path):
     folder = make_run(tmp_path / "run", method=Method(name="three_spo"))
     row = {
         "phase": "train",
@@ -375,7 +375,7 @@ def test_scores_of_states_are_told_by_class(tmp_path):
     assert figures["success_per_rollout"].series[0].x == (8.0,)
 
 
-def test_what_is_not_recorded_is_said_once_with_how_to_record_it(tmp_path):
+def test_missing_records_are_named_once_with_how_to_record_them(tmp_path):
     path = evaluation((1, 0)).write(tmp_path / "alone.json")
     report = build_report(load_runs([path]), analysis=True)
     text = text_of(report)
@@ -403,7 +403,7 @@ def test_what_is_not_recorded_is_said_once_with_how_to_record_it(tmp_path):
         assert told in said(section(report, title)), title
 
 
-def test_a_name_that_is_markup_stays_text(tmp_path):
+def test_markup_in_a_name_is_escaped(tmp_path):
     path = evaluation((1, 0), agent="<img src=x onerror=alert(1)>").write(tmp_path / "evil.json")
     write_report(build_report(load_runs([path])), tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()

@@ -46,7 +46,7 @@ def result(*episodes, seed=0):
     )
 
 
-def test_tasks_that_were_set_otherwise_or_failed_are_no_pair():
+def test_changed_and_failed_tasks_are_not_paired():
     one = result(episode("a", shown="1"), episode("b", shown="2"), episode("c", shown=""))
     other = result(episode("a", shown="1"), episode("b", shown="3"), episode("c", shown="4"))
     found = pair({0: one}, {0: other})
@@ -68,7 +68,7 @@ def test_shared_seeds_are_paired_and_others_averaged():
     assert apart.seeds == () and apart.one["success"].tolist() == [[0.5]]
 
 
-def test_seeds_may_be_set_otherwise_as_long_as_each_pair_is_equal():
+def test_tasks_may_differ_between_seeds_if_each_pair_is_equal():
     # WebShop draws prices by the seed: equal within a seed, other between seeds.
     runs = {seed: result(episode("a", shown=str(seed))) for seed in (1, 2)}
     assert pair(runs, runs).tasks == ("a",)
@@ -125,7 +125,7 @@ def test_curve_points_skip_missing_values():
     assert implicit_key([{"turn_mean/reward": 1.0}]) is None
 
 
-def test_the_mean_curve_says_how_many_runs_it_is_of_and_its_band_stays_a_share():
+def test_the_mean_curve_states_its_number_of_runs_and_its_band_stays_in_0_to_1():
     found = mean_curve([[Point(1, 10, 0.0), Point(2, 20, 1.0)], [Point(1, 30, 1.0)]])
     (first, deviation, runs), (second, alone, one) = found
     assert first == Point(1, 20, 0.5) and runs == 2
@@ -136,7 +136,7 @@ def test_the_mean_curve_says_how_many_runs_it_is_of_and_its_band_stays_a_share()
     assert all(map(math.isnan, _band(math.nan, math.nan)))
 
 
-def test_parts_of_an_update_are_means_over_the_updates_that_have_them():
+def test_parts_of_an_update_are_averaged_over_updates_that_have_them():
     rows = [{"seconds/generation": 3.0, "seconds": 4.0}, {"seconds/generation": 5.0}, {"loss": 0.1}]
     assert update_parts(rows) == {"generation": 4.0} and update_parts([]) == {}
 
@@ -158,12 +158,12 @@ def test_turns_per_segment_and_shares_of_reward_by_hand():
     assert np.isnan(reward_shares([nothing], modulated=True)).all()
 
 
-def test_classes_stand_in_their_order():
+def test_difficulty_classes_are_sorted_numerically_then_by_name():
     row = {f"state_score/{name}": 1.0 for name in ("10-14", "pick", "5-9", "cool")}
     assert [key.partition("/")[2] for key in class_keys([row])] == ["5-9", "10-14", "cool", "pick"]
 
 
-def test_text_is_shown_as_text():
+def test_text_is_escaped():
     blocks = [
         Heading("<b>runs</b>", 1),
         Paragraph("run `creditrl eval` of *x* <script>alert(1)</script>"),
@@ -180,7 +180,7 @@ def test_text_is_shown_as_text():
     assert "![a (plot)](./plot.png)" in text
 
 
-def test_a_figure_is_drawn_from_its_data_alone():
+def test_a_figure_depends_only_on_its_data():
     series = Series("_a $x", (0.0, 1.0), (0.5, math.nan), (0.4, math.nan), (0.7, math.nan))
     for kind in ("lines", "bars", "points"):
         figure = Figure("f", "f", kind, "x", "y", (series,), ("one", "two"), True)

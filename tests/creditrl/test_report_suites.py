@@ -46,7 +46,7 @@ def table(blocks, place: int = 0) -> dict[str, tuple[str, ...]]:
     return {row[0]: row[1:] for row in found.rows}
 
 
-def test_an_agent_stands_among_the_baselines_with_paired_differences(suites):
+def test_an_agent_is_listed_among_the_baselines_with_paired_differences(suites):
     rows = table(suite_blocks(load_suites([suites / "first"])))
     assert list(rows)[1:] == ["random", "expert", "small policy"]
     mine, expert = next(iter(rows.values())), rows["expert"]
@@ -72,7 +72,7 @@ def test_the_committed_baselines_are_paired_task_by_task(suites):
     assert [e.task_hash for e in result.episodes] == [*hashes]
 
 
-def test_newcombes_printed_case():
+def test_newcombes_published_example():
     # Newcombe 1998, table II, method 10: 56/70 against 48/80 gives 0.0524 to 0.3339.
     one = Estimate(56 / 70, 0.6918, 0.8769, 70)  # Wilson intervals of the two
     other = Estimate(48 / 80, 0.4904, 0.7004, 80)
@@ -80,7 +80,7 @@ def test_newcombes_printed_case():
     assert (found.low, found.high) == pytest.approx((0.0524, 0.3339), abs=3e-4)
 
 
-def test_the_command_writes_tables_and_a_plot_where_it_can(suites, tmp_path, hidden, capsys):
+def test_the_command_writes_tables_and_a_plot_if_possible(suites, tmp_path, hidden, capsys):
     out = tmp_path / "report"
     assert run(["report", str(suites / "first"), str(suites / "expert"), "--out", str(out)]) == 0
     text = (out / "report.md").read_text()
@@ -148,7 +148,7 @@ def test_violations_of_the_schema_are_named(content):
         assert schema_fault(broken).startswith("results"), name
 
 
-def test_bad_input_is_one_line(content, suites, tmp_path, monkeypatch, capsys):
+def test_bad_input_is_a_one_line_error(content, suites, tmp_path, monkeypatch, capsys):
     (tmp_path / "first").symlink_to(suites / "first")
     damaged = tmp_path / "damaged"
     damaged.mkdir()
@@ -171,7 +171,7 @@ def test_bad_input_is_one_line(content, suites, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.chromium
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_a_leaderboard_stands_out_nowhere(browser, suites, artefacts, tmp_path, size):
+def test_a_leaderboard_fits_the_window(browser, suites, artefacts, tmp_path, size):
     folders = [str(suites / name) for name in ("random", "few", "first")]
     assert run(["report", "--leaderboard", *folders, "--out", str(tmp_path / "board")]) == 0
     (page,) = (tmp_path / "board").glob("*.html")

@@ -38,7 +38,7 @@ def episode(**changes: object) -> Trajectory:
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def test_the_schema_is_one():
+def test_the_schema_is_valid_and_has_the_current_format():
     VALIDATOR.check_schema(results_schema())
     assert results_schema()["$defs"]["provenance"]["properties"]["format"]["const"] == (
         RESULTS_FORMAT
@@ -59,12 +59,12 @@ def test_a_task_hash_depends_on_the_task_and_not_on_how_it_was_played():
     assert len({task_hash(other) for other in [episode(), *others]}) == 5
 
 
-def test_a_task_set_has_no_order_but_counts():
+def test_the_hash_of_a_task_set_ignores_order_but_not_repetition():
     assert task_set_hash(["a", "b"]) == task_set_hash(["b", "a"])
     assert task_set_hash(["a", "b"]) != task_set_hash(["a", "b", "b"])
 
 
-def test_an_evaluation_meets_the_schema_and_comes_back(tmp_path):
+def test_an_evaluation_satisfies_the_schema_and_is_read_back(tmp_path):
     out = tmp_path / "result.json"
     assert run(["eval", "VisualSokoban", "--episodes", "3", f"--out={out}"]) == 0
     content = json.loads(out.read_text())
@@ -94,7 +94,7 @@ def test_an_evaluation_meets_the_schema_and_comes_back(tmp_path):
     assert old.episodes[0].task_hash == "" and math.isnan(old.episodes[0].expert_turns)
 
 
-def test_results_say_how_much_of_the_data_was_there(tmp_path, test_data):
+def test_results_record_how_much_of_the_data_was_present(tmp_path, test_data):
     home = test_data / "sokoban" / "boxoban"
     options = {"tier": "boxoban", "data": "official", "data_dir": str(home), "subset": "hard"}
     with pytest.warns(IncompleteDataWarning, match="only 1,000 of 3,332 levels of Boxoban's hard"):
@@ -117,7 +117,7 @@ def test_results_say_how_much_of_the_data_was_there(tmp_path, test_data):
         assert "Tasks are from 1,000 of 3,332 levels of Boxoban's hard." in said
 
 
-def test_the_writer_stamps_and_leaves_nothing_half(tmp_path):
+def test_results_are_stamped_and_written_whole_or_not_at_all(tmp_path):
     path = write_results(tmp_path / "results.json", {"x": math.nan, "commit": "abc"})
     assert json.loads(path.read_text()) == {"format": RESULTS_FORMAT, "commit": "abc", "x": None}
     assert [p.name for p in tmp_path.iterdir()] == ["results.json"]

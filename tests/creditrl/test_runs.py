@@ -42,7 +42,7 @@ def config_of(folder):
     return from_mapping(Config, read_toml(folder / "config.toml"))
 
 
-def test_a_new_run_holds_config_command_and_versions(run):
+def test_a_new_run_records_config_command_and_versions(run):
     assert config_of(run.path) == Config(3)
     assert (run.path / "command.txt").read_text() == "creditrl train @quickstart\n"
     versions = json.loads((run.path / "versions.json").read_text())
@@ -100,7 +100,7 @@ for i in range(20):
 """
 
 
-def test_of_two_processes_one_gets_the_folder(tmp_path):
+def test_only_one_of_two_processes_gets_the_folder(tmp_path):
     start = str(time.time() + 1)
     racers = [
         subprocess.Popen(
@@ -145,7 +145,7 @@ def test_default_paths_are_named_after_recipe_and_time(tmp_path, monkeypatch):
     assert default_run_path(tmp_path, "a/b c").name == "a-b-c-20260102-030405"
 
 
-def test_rows_are_strict_json_and_come_back(run):
+def test_rows_are_strict_json_and_are_read_back(run):
     run.append_metrics({"update": 1, "loss": np.float32(0.5), "kl": math.nan, "max": -math.inf})
     run.append_metrics({"update": np.int64(2), "per_type": {"easy": np.array([1.0, np.inf])}})
     text = (run.path / "metrics.jsonl").read_text()
@@ -159,7 +159,7 @@ def test_rows_are_strict_json_and_come_back(run):
     assert len(run.read_metrics()) == 2
 
 
-def test_a_torn_last_line_is_dropped_and_appending_goes_on(tmp_path):
+def test_an_incomplete_last_line_is_dropped_and_appending_continues(tmp_path):
     file = MetricsFile(tmp_path / "metrics.jsonl")
     file.append({"update": 1})
     file.append({"update": 2, "a": 1})
@@ -176,7 +176,7 @@ def test_a_torn_last_line_is_dropped_and_appending_goes_on(tmp_path):
         file.read()
 
 
-def test_a_resume_drops_what_it_writes_again(run):
+def test_a_resume_drops_the_rows_it_writes_again(run):
     kept = [
         {"phase": "clone", "update": 330},
         {"note": "no update"},
@@ -205,7 +205,7 @@ def _result() -> EvalResult:
     )  # fmt: skip
 
 
-def test_evaluations_come_back_whole_and_are_summed_up(run):
+def test_evaluations_are_read_back_whole_and_summarised(run):
     assert run.read_evaluations("before") == {} and run.read_results() == {}
     run.write_evaluations("before", {"sampled": _result(), "greedy": _result()})
     run.write_evaluations("after", {"sampled": _result()})
@@ -242,7 +242,7 @@ def test_rows_become_named_numbers():
     }
 
 
-def test_a_sink_that_fails_does_not_end_the_run(monkeypatch, tmp_path):
+def test_a_failing_sink_does_not_end_the_run(monkeypatch, tmp_path):
     class Broken:
         def __init__(self, folder: Path, config) -> None: ...
 
@@ -260,7 +260,7 @@ def test_a_sink_that_fails_does_not_end_the_run(monkeypatch, tmp_path):
     sinks.close()
 
 
-def test_files_of_results_have_a_line_for_what_fits_in_one():
+def test_result_files_have_one_line_per_short_value():
     values = {
         "named": {"a": [1, math.nan]},
         "curve": [0.125] * 99,
@@ -273,7 +273,7 @@ def test_files_of_results_have_a_line_for_what_fits_in_one():
     assert text.splitlines() == ["{", *inner, "}"] and text.endswith("}\n")
 
 
-def test_unknown_and_missing_sinks_say_what_to_do(monkeypatch, tmp_path):
+def test_errors_of_unknown_and_missing_sinks_say_what_to_do(monkeypatch, tmp_path):
     with pytest.raises(UnknownNameError, match="Did you mean 'wandb'. Known: mlflow, tensorboard"):
         MetricSinks(["wandbb"], tmp_path)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

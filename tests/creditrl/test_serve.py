@@ -78,7 +78,7 @@ def test_runs_are_shown_until_ctrl_c(tmp_path):
         assert page(first.split(" at ")[1].split(". ")[0] + "/api/0/run")
 
 
-def test_a_port_that_is_taken_is_one_line(tmp_path, capsys):
+def test_a_taken_port_is_a_one_line_error(tmp_path, capsys):
     shown = ("view", str(make_run(tmp_path / "run").path))
     kinds = (("serve", "webshop", "--pages", "--num-products", "40"), ("serve", "VisualSokoban"))
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -131,7 +131,7 @@ _episodes = records(
 
 @settings(max_examples=30)
 @given(st.lists(st.lists(_episodes, max_size=3), max_size=3))
-def test_any_episodes_come_back_from_both_forms(updates):
+def test_any_episodes_are_read_back_from_both_forms(updates):
     with tempfile.TemporaryDirectory() as folder:
         store = TrajectoryStore(folder)
         for update, episodes in enumerate(updates):
@@ -146,7 +146,7 @@ def test_any_episodes_come_back_from_both_forms(updates):
 
 
 @pytest.mark.parametrize("seal", [False, True])
-def test_files_from_before_messages_were_kept_are_read(tmp_path, monkeypatch, seal):
+def test_files_from_before_messages_were_stored_are_read(tmp_path, monkeypatch, seal):
     older = {name: kind for name, kind in COLUMNS.items() if name not in ADDED_COLUMNS}
     whole = creditrl.records._turn_columns
     with monkeypatch.context() as patch:
@@ -170,7 +170,7 @@ def test_files_from_before_messages_were_kept_are_read(tmp_path, monkeypatch, se
     assert same(found, dataclasses.replace(make_episode(), turns=tuple(expected)))
 
 
-def test_values_are_kept_as_pythons_without_surrogates_and_data_of_tasks(tmp_path):
+def test_values_are_stored_as_pythons_own_without_surrogates_or_task_data(tmp_path):
     store = TrajectoryStore(tmp_path)
     turn = make_turn(reward=np.float32(0.5), state=np.int64(7), grounded=np.bool_(True))
     turn = dataclasses.replace(turn, prompt_ids=np.array([1, 2]), logprobs=np.array([-np.inf, 0.5]))
@@ -273,7 +273,7 @@ def test_a_resume_drops_later_updates(tmp_path):
         assert files(tmp_path) == []
 
 
-def test_a_torn_part_keeps_its_whole_frames_and_says_so(tmp_path, monkeypatch):
+def test_an_incomplete_part_keeps_its_whole_frames_and_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr("creditrl.store._FRAME_BYTES", 1)
     store = TrajectoryStore(tmp_path)
     store.append(0, [make_episode(c) for c in "abc"])
@@ -291,7 +291,7 @@ def test_a_torn_part_keeps_its_whole_frames_and_says_so(tmp_path, monkeypatch):
     assert files(tmp_path) == ["turns-0000.parquet", "update-000000-0.jsonl.zst.damaged"]
 
 
-def test_flipped_bits_and_a_part_cut_to_almost_nothing_are_reported(tmp_path, monkeypatch):
+def test_flipped_bits_and_an_almost_empty_part_are_reported(tmp_path, monkeypatch):
     monkeypatch.setattr("creditrl.store._FRAME_BYTES", 1)
     store = TrajectoryStore(tmp_path)
     store.append(0, [make_episode("a"), make_episode("b")])
@@ -307,7 +307,7 @@ def test_flipped_bits_and_a_part_cut_to_almost_nothing_are_reported(tmp_path, mo
             assert ids(store) == []
 
 
-def test_a_kill_between_sealing_and_cleaning_doubles_nothing(tmp_path):
+def test_a_kill_between_sealing_and_cleaning_duplicates_nothing(tmp_path):
     store = TrajectoryStore(tmp_path)
     store.append(0, [make_episode("a")])
     part = tmp_path / "update-000000-0.jsonl.zst"

@@ -30,14 +30,14 @@ def test_the_standard_suite_has_every_environment_and_split():
 
 
 @pytest.mark.parametrize("entry", ENVIRONMENTS, ids=lambda entry: entry.id)
-def test_the_file_says_what_this_version_sets(entry):
+def test_the_committed_suite_matches_this_version(entry):
     # All of valid_unseen; the others' lists are made by the same lines.
     made = make_listing(entry.id, "valid_unseen", 100, data="builtin")
     (listed,) = load_suite("standard").choose(entry.id, "valid_unseen")
     assert made == listed
 
 
-def test_parts_are_chosen_by_environment_and_split():
+def test_parts_are_selected_by_environment_and_split():
     suite = load_suite("standard")
     assert len(suite.choose(None, "valid_seen")) == 5
     assert len(suite.choose(SOKOBAN, "all")) == 3
@@ -47,7 +47,7 @@ def test_parts_are_chosen_by_environment_and_split():
     assert train.split == "train" and len(set(train.tasks)) == 4
 
 
-def test_a_suite_of_ones_own_is_a_file(tmp_path):
+def test_a_users_suite_is_a_file(tmp_path):
     made = make_listing(SOKOBAN, "train", 3, seed=4, tier="medium")
     suite = Suite("mine", "three levels", (made,))
     write_suite(suite, tmp_path / "mine.json")
@@ -60,7 +60,7 @@ def test_a_suite_of_ones_own_is_a_file(tmp_path):
     assert list_suites() == ["standard"]
 
 
-def test_an_environment_from_outside_brings_its_part(tmp_path, monkeypatch):
+def test_a_third_party_environment_adds_its_part_to_the_suite(tmp_path, monkeypatch):
     (tmp_path / "hall").mkdir()
     (tmp_path / "hall" / "__init__.py").touch()
     part = Suite("standard", "", (make_listing(SOKOBAN, "train", 2),))
@@ -71,7 +71,7 @@ def test_an_environment_from_outside_brings_its_part(tmp_path, monkeypatch):
     assert load_suite("standard").listings[-1:] == part.listings and list_suites() == ["standard"]
 
 
-def test_a_suite_is_played_stopped_and_gone_on_with(tmp_path, monkeypatch, capsys):
+def test_a_suite_is_played_stopped_and_resumed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     listings = tuple(
         make_listing(SOKOBAN, split, 3, tier="easy", max_turns=4)
@@ -112,7 +112,7 @@ def test_another_task_than_the_listed_one_is_refused_before_it_is_played(
     assert said in capsys.readouterr().err
 
 
-def test_a_suite_may_not_name_a_key_of_whoever_plays_it_nor_files_outside_its_folder(tmp_path):
+def test_a_suite_must_not_name_the_players_keys_or_files_outside_its_folder(tmp_path):
     keyed = {"options": {"judge": "chat:m@http://127.0.0.1:9/v1?api_key_env=HOME"}}
     for env_id, change, said in (
         ("CreditRL/SOTOPIA-v0", keyed, "judge.*expected no key"),

@@ -13,7 +13,7 @@ from creditrl.progress import Progress
 from creditrl.terminal import PlainConsole, TitledTable, plain, printable
 
 
-def test_control_characters_are_written_out_and_nothing_else():
+def test_only_control_characters_are_escaped():
     for text, shown in {
         "naïve\tcafé\n😀": "naïve\tcafé\n😀",
         "\x1b[2J": "\\x1b[2J",
@@ -63,7 +63,7 @@ def test_progress_shows_names_literally(mode):
     assert "[/b][red]x[/]" in text and "\x1b]0;" not in text and "\x07" not in text
 
 
-def test_every_console_of_ours_is_a_plain_one():
+def test_all_our_consoles_are_plain_consoles():
     root = Path(creditrl.__file__).resolve().parents[1]
     found = []
     for folder in ("creditrl", "agents", "envs", "trainers", "wrappers"):

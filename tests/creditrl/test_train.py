@@ -41,7 +41,7 @@ def copied(quick, tmp_path):
     return shutil.copytree(quick, tmp_path / "run")
 
 
-def test_a_whole_run_leaves_what_the_readme_says(tmp_path, capsys):
+def test_a_whole_run_writes_the_files_named_in_the_readme(tmp_path, capsys):
     folder = tmp_path / "run"
     assert train(f"--run.folder={folder}", "--budget.updates=3") == 0
     out = capsys.readouterr().out
@@ -76,8 +76,8 @@ def test_a_whole_run_leaves_what_the_readme_says(tmp_path, capsys):
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
 
 
-def test_cloning_as_the_method_itself_is_cloning_before_another(quick, tmp_path):
-    # Same demonstrations, batches and optimizer; the rollouts' temperature has no part in it.
+def test_the_sft_method_equals_cloning_before_another_method(quick, tmp_path):
+    # Same demonstrations, batches and optimizer; the rollouts' temperature does not affect it.
     second = tmp_path / "second"
     optim = ("--optim.lr=2e-3", "--optim.schedule=cosine", "--optim.minibatches=1")
     method = ("--method.name=sft", "--method.loss.entropy-coef=0", "--rollout.temperature=0.5")
@@ -88,7 +88,7 @@ def test_cloning_as_the_method_itself_is_cloning_before_another(quick, tmp_path)
         assert now["loss"] == pytest.approx(before["loss"], rel=1e-5)
 
 
-def test_without_demonstrations_nothing_is_cloned_and_of_a_flag_given_twice_the_last_counts(
+def test_without_demonstrations_nothing_is_cloned_and_a_repeated_flags_last_value_counts(
     tmp_path, capsys
 ):
     folder = tmp_path / "run"
@@ -103,7 +103,7 @@ def test_without_demonstrations_nothing_is_cloned_and_of_a_flag_given_twice_the_
     assert len({t.task.id for t in episodes}) == len({t.group for t in episodes}) == 8
 
 
-def test_help_shows_what_is_changed_first_and_help_all_the_methods_own_flags(capsys):
+def test_help_shows_common_flags_and_help_all_the_methods_own(capsys):
     assert run(["train", "@quickstart", "--optim.lr", "0.25", "--help"]) == 0
     out = capsys.readouterr().out
     assert "--optim.lr FLOAT" in out and "[0.25]" in out and "[gigpo]" in out
@@ -124,7 +124,7 @@ def test_help_without_a_recipe_lists_the_recipes_with_a_line_each(capsys):
         assert len(line.split()) > 3 and len(line) <= 100
 
 
-def test_a_run_ended_while_it_cloned_begins_anew(quick, copied, capsys):
+def test_a_run_killed_during_cloning_starts_again(quick, copied, capsys):
     shutil.rmtree(copied / "checkpoints")
     (copied / "checkpoints").mkdir()
     again = ["train", f"--run.folder={copied}", "--run.resume"]
@@ -145,7 +145,9 @@ def test_a_run_ended_while_it_cloned_begins_anew(quick, copied, capsys):
 
 
 @pytest.mark.parametrize("phase", ["clone", "train"])
-def test_what_is_held_out_is_never_cloned_and_its_loss_is_told(phase, tmp_path, monkeypatch):
+def test_held_out_demonstrations_are_not_cloned_and_their_loss_is_reported(
+    phase, tmp_path, monkeypatch
+):
     from creditrl.trainers import loop
     from creditrl.trainers.collect.demonstrations import DemonstrationCollector
 
@@ -221,7 +223,7 @@ def test_conversations_and_workers_train_as_well(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_to_the_same_next_updates(tmp_path, capsys):
+def test_a_killed_run_resumes_to_the_same_next_updates(tmp_path, capsys):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     flags = [*QUICK, "--run.checkpoint-every=2"]
     assert train(f"--run.folder={whole}", *flags, "--budget.updates=12") == 0
@@ -239,7 +241,7 @@ def test_a_killed_run_goes_on_to_the_same_next_updates(tmp_path, capsys):
     # How it is stored and looked at may change.
     assert run([*resume, "--run.checkpoint-every=1", "--eval.levels=4"]) == 0
     expected, found = ({row["update"]: row for row in rows_of(f)} for f in (whole, killed))
-    # A run that was killed beyond update 12 had nothing left to do; its updates are there.
+    # A run that was killed after update 12 had nothing left to do; its updates are there.
     assert set(expected) <= set(found)
     for update, row in expected.items():
         for key in ("success", "return", "loss", "grad_norm", "environment_turns"):
@@ -253,7 +255,7 @@ def test_a_killed_run_goes_on_to_the_same_next_updates(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_finished_run_goes_on_with_a_longer_budget_and_counts_nothing_twice(copied):
+def test_a_finished_run_resumes_with_a_longer_budget_and_counts_nothing_twice(copied):
     # Once more: nothing is left to do. From an earlier checkpoint: an update is done again.
     resume = ["train", f"--run.folder={copied}", "--run.resume", "--budget.updates=3"]
     for lost in ("none", "none", "update_000003"):
@@ -264,7 +266,7 @@ def test_a_finished_run_goes_on_with_a_longer_budget_and_counts_nothing_twice(co
         assert len(episodes) == len({t.id for t in episodes}) == 24
 
 
-def test_an_interrupted_run_says_how_it_goes_on(tmp_path, monkeypatch, capsys):
+def test_an_interrupted_run_names_the_command_to_resume_it(tmp_path, monkeypatch, capsys):
     def interrupted(*args: object) -> None:
         raise KeyboardInterrupt
 
@@ -279,7 +281,7 @@ def test_an_interrupted_run_says_how_it_goes_on(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
-def test_a_killed_run_takes_its_comparison_along(quick, tmp_path):
+def test_the_comparison_process_of_a_killed_run_ends_too(quick, tmp_path):
     code = (
         "import sys, time\n"
         "from pathlib import Path\n"

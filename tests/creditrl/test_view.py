@@ -36,7 +36,7 @@ def made(tmp_path_factory) -> ViewedRun:
 
 
 @pytest.mark.parametrize("seal", [True, False], ids=["parquet", "jsonl"])
-def test_the_index_holds_what_the_episodes_hold(tmp_path, seal):
+def test_the_index_agrees_with_the_episodes(tmp_path, seal):
     batches = {1: batch(1, 1), 2: batch(2, 3)}
     folder = make_run(tmp_path / "run", batches, seal=seal)
     index = TurnIndex.read(folder.trajectories)
@@ -64,7 +64,7 @@ def test_episodes_without_turns_and_equal_ids_are_kept_apart(tmp_path):
     assert (overview["episodes"], overview["failed"], overview["success"]) == (3, 1, 0.5)
 
 
-def test_a_part_that_is_sealed_meanwhile_is_found_again(tmp_path):
+def test_a_part_that_is_sealed_while_viewed_is_found_again(tmp_path):
     folder = make_run(tmp_path / "run", {1: batch(1, 1)}, seal=False)
     run_ = ViewedRun(folder.path)
     folder.store().append(2, batch(2, 3))
@@ -110,7 +110,7 @@ def test_prompts_of_a_run_are_read_from_its_tokens(tmp_path):
     run = make_run(tmp_path / "run", {1: [episode(1, 0, WON, success=True)]})
     words = {"look": 0, "shelf": 1, "act": 2, "sink": 3}
     whole = episode(2, 0, WON, success=True)
-    # What is no token of the tokenizer is left out.
+    # Ids outside the tokenizer's vocabulary are left out.
     turns = tuple(
         replace(turn, prompt_ids=asked, reply_ids=(2,))
         for turn, asked in zip(whole.turns, [(0, -100, 1), (0, -100, 1, 2, 3)], strict=False)
@@ -120,7 +120,7 @@ def test_prompts_of_a_run_are_read_from_its_tokens(tmp_path):
     file.parent.mkdir()
     Tokenizer(models.WordLevel(words)).save(str(file))
     asked = [turn["asked"] for turn in ViewedRun(run.path).answer("episode/1")["turns"]]
-    # Of the second prompt only what stands behind the first one and its reply.
+    # Of the second prompt only the part after the first prompt and its reply.
     assert asked == [
         [{"role": "prompt", "content": "look shelf"}],
         [{"role": "prompt", "content": "sink"}],
@@ -131,7 +131,7 @@ def test_prompts_of_a_run_are_read_from_its_tokens(tmp_path):
     assert (shown["prompt_tokens"], shown["tokens"]) == (3, 1)
 
 
-def test_the_largest_disagreement_is_where_the_places_are_furthest(made):
+def test_the_largest_disagreement_is_the_largest_difference_of_ranks(made):
     top = made.answer("disagreements")
     best = top[0]
     gaps = [g for i in range(16) for g in made.answer(f"episode/{i}")["gap"]]
@@ -141,7 +141,7 @@ def test_the_largest_disagreement_is_where_the_places_are_furthest(made):
     assert best[1] in (0, len(SLOW) - 1)
 
 
-def test_the_true_advantage_stands_beside_the_methods_and_parts_them_nowhere(tmp_path):
+def test_the_true_advantage_is_shown_but_does_not_count_as_a_disagreement(tmp_path):
     folder = make_run(tmp_path / "run").path
     before = ViewedRun(folder)
     path = folder / "credit.parquet"
@@ -169,7 +169,7 @@ def test_groups_are_pages_with_credit_and_marks(made):
             made.answer(path)
 
 
-def test_a_state_shows_what_each_action_led_to(made):
+def test_a_state_shows_the_outcomes_of_its_actions(made):
     # Turn 1 of all 16 episodes leaves state 2**62 + 1: "take mug 1" in WON, "look" in the others.
     found = made.answer(f"state/{2**62 + 1}")
     assert (found["count"], found["tasks"]) == (16, 4)
@@ -189,7 +189,7 @@ def test_an_evaluations_folder_with_trajectories_is_viewed(tmp_path):
     assert ViewedRun(tmp_path / "trajectories").answer("episode/0")["credit"] == {}
 
 
-def test_a_room_is_drawn_from_its_text_and_a_stored_picture_goes_before(tmp_path):
+def test_a_room_is_drawn_from_its_text_unless_a_picture_is_stored(tmp_path):
     env = "CreditRL/VisualSokoban-v0"
     assert can_draw(env, ROOM) and not can_draw(env, "a room") and not can_draw("other", ROOM)
     drawn = draw_text(env, ROOM)
@@ -269,10 +269,10 @@ def get(address: str, path: str, **headers: str) -> tuple[int, dict[str, str], b
         return error.code, dict(error.headers), error.read()
 
 
-def test_the_server_gives_one_page_and_json_and_404_for_what_is_not_there(server, made):
+def test_the_server_sends_one_page_json_and_404_for_unknown_paths(server, made):
     status, headers, page = get(server.address, "/")
     assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
-    # Nothing is loaded from elsewhere.
+    # Nothing is loaded from another server.
     assert not re.search(rb'(?:src|href)="(?!data:)', page) and b"@import" not in page
     status, headers, body = get(server.address, "/api/0/episode/3")
     assert (status, headers["Content-Type"]) == (200, "application/json; charset=utf-8")
@@ -296,7 +296,7 @@ def data_of(page: bytes) -> dict[str, Any]:
     return data
 
 
-def test_an_export_holds_every_answer_of_the_chosen_episodes(tmp_path):
+def test_an_export_contains_every_answer_about_the_chosen_episodes(tmp_path):
     viewed = ViewedRun(make_run(tmp_path / "run").path)
     viewed.choose(viewed.find("2/u2/1, 1/u1/0"))
     page = export_page([viewed])
@@ -313,7 +313,7 @@ def test_an_export_holds_every_answer_of_the_chosen_episodes(tmp_path):
     assert answers["0/episodes"]["key"] == [] and answers["0/disagreements"] == []
 
 
-def test_text_cannot_end_the_element_that_holds_it(tmp_path):
+def test_text_cannot_close_the_element_that_contains_it(tmp_path):
     bad = episode(1, 0, (PAYLOAD, "\u2028<!--<script>"), success=False, id=PAYLOAD)
     page = export_page([ViewedRun(make_run(tmp_path / "run", {1: [bad]}).path)])
     assert page.count(b"</script") == 2 and page.count(b"<script") == 2  # the data and our own
@@ -350,7 +350,7 @@ def test_the_command_exports(tmp_path, capsys, monkeypatch):
     assert page.stat().st_size > 10_000
 
 
-def test_bad_requests_are_one_line(tmp_path, capsys):
+def test_bad_requests_are_one_line_errors(tmp_path, capsys):
     path = make_run(tmp_path / "run").path
     assert "no such folder" in refused(capsys, tmp_path / "none")
     assert "It holds 1 runs; name one" in refused(capsys, tmp_path)
@@ -382,7 +382,7 @@ def test_a_run_without_episodes_shows_what_it_has_and_how_to_record_them(tmp_pat
     assert "no stored episodes" in refused(capsys, tmp_path / "eval")
 
 
-def test_what_changes_after_the_files_were_read_is_asked_for_again(tmp_path):
+def test_files_that_changed_are_read_again(tmp_path):
     folder = make_run(tmp_path / "run")
     viewed = ViewedRun(folder.path)
     first = viewed.answer("seen")
@@ -399,7 +399,7 @@ def test_what_changes_after_the_files_were_read_is_asked_for_again(tmp_path):
     assert not about["under_way"] and about["episodes"] == 24 and about["seen"] == {}
 
 
-def test_runs_of_one_name_are_named_apart(tmp_path):
+def test_runs_with_the_same_name_get_distinct_names(tmp_path):
     one, other, a, b = (
         make_run(tmp_path / place / "seed0", {}, scored=()).path
         for place in ("gigpo", "grpo", "a/runs", "b/runs")
@@ -409,7 +409,7 @@ def test_runs_of_one_name_are_named_apart(tmp_path):
     assert [r.name for r in ViewedRun.several([one, a])] == ["gigpo/seed0", "runs/seed0"]
 
 
-def test_numbers_that_json_has_not_become_null(tmp_path):
+def test_numbers_that_json_cannot_represent_become_null(tmp_path):
     folder = make_run(tmp_path / "run", {1: batch(1, 1)}, scored=())
     folder.column_store().append(
         2, batch(2, 1), {"advantage": np.full(sum(len(e.turns) for e in batch(2, 1)), math.inf)}

@@ -48,7 +48,7 @@ def test_an_evaluation_is_viewed_by_its_results(made):
     assert [group["episodes"] for group in groups] == [[0], [1], [2], [3], [4], [5]]
 
 
-def test_every_name_of_it_is_understood(made, tmp_path):
+def test_an_evaluation_is_found_by_any_of_its_names(made, tmp_path):
     for name in ("expert.json", "expert", "expert.trajectories"):
         assert find_place(made / name).trajectories == made / "expert.trajectories"
     # A folder that holds one evaluation is that evaluation.
@@ -95,7 +95,7 @@ def test_an_evaluation_under_way_is_viewed(made, tmp_path):
     assert viewed.answer("run")["episodes"] == 2
 
 
-def test_what_a_language_model_was_asked_and_paid_is_shown(endpoint, tmp_path):
+def test_prompts_and_costs_of_a_language_model_are_shown(endpoint, tmp_path):
     endpoint.answer = lambda body: "<think>On.</think><action>right</action>"
     agent = ["--agent", "chat", "--model", "m", "--base-url", endpoint.url, "--prices", "1", "1"]
     out = str(tmp_path / "r.json")
@@ -107,7 +107,7 @@ def test_what_a_language_model_was_asked_and_paid_is_shown(endpoint, tmp_path):
     assert all(turn["tokens"] == 5 and turn["cost"] == 15e-6 for turn in turns)
 
 
-def test_a_conversation_that_grows_is_asked_in_turns_and_told_once(endpoint, tmp_path):
+def test_a_growing_conversation_is_shown_once(endpoint, tmp_path):
     endpoint.answer = lambda body: "Thought: I go up.\nAction: up"
     agent = ["--agent", "react", "--model", "m", "--base-url", endpoint.url]
     out = tmp_path / "r.json"
@@ -153,7 +153,7 @@ def test_a_suite_is_a_list_of_its_evaluations(made, shelf):
     assert "is not an evaluation of" in caught.value.read().decode()
 
 
-def test_the_list_is_read_anew_while_an_evaluation_is_under_way_and_names_damage(made, tmp_path):
+def test_the_list_is_updated_during_an_evaluation_and_names_damage(made, tmp_path):
     folder = shutil.copytree(made / "suite-expert", tmp_path / "suite")
     assert b'http-equiv="refresh"' not in Shelf(folder).page()
     results = folder / "ALFWorld-valid_unseen.json"
@@ -166,7 +166,7 @@ def test_the_list_is_read_anew_while_an_evaluation_is_under_way_and_names_damage
     assert page.count("100.0 %") == len(find_evaluations(folder)) - 1
 
 
-def test_a_suite_is_exported_one_by_one(made, tmp_path, capsys):
+def test_evaluations_of_a_suite_are_exported_one_by_one(made, tmp_path, capsys):
     out = str(tmp_path / "x.html")
     assert run(["view", str(made / "suite-expert"), "--export", out]) == 2
     assert "has 5 evaluations, and a file holds one: name it" in capsys.readouterr().err
@@ -181,7 +181,9 @@ def test_a_suite_is_exported_one_by_one(made, tmp_path, capsys):
     assert "no evaluation of the same name" in capsys.readouterr().err
 
 
-def test_results_are_not_replaced_by_a_page_and_of_several_one_is_named(made, tmp_path, capsys):
+def test_an_export_does_not_overwrite_results_and_needs_one_of_several_named(
+    made, tmp_path, capsys
+):
     one = made / "expert.json"
     before = one.read_bytes()
     assert run(["view", str(one), "--export", str(one)]) == 2

@@ -146,7 +146,7 @@ def test_the_run_shows_curves_and_groups_coloured_by_credit(browser, two):
     assert browser.hash().endswith("?turn=3")
 
 
-def test_the_keys(browser, two):
+def test_keys_navigate_between_views_episodes_and_turns(browser, two):
     browser.show(f"{two.address}/#/episode/{quote('1/u1/0', safe='')}", "episode")
     assert "Observation of turn 0" in browser.text(".step.here")
     browser.press("j")
@@ -233,7 +233,7 @@ def test_the_same_state_panel_shows_actions_and_what_came_of_them(browser, two):
     assert 0 < kept < 24 and browser.text("#turns").count("take mug 1") == kept
 
 
-def test_the_difference_shows_where_two_runs_part(browser, two):
+def test_the_difference_shows_where_two_runs_diverge(browser, two):
     browser.show(f"{two.address}/#/difference", "difference")
     assert "4\ntasks of both" in browser.text(".facts")
     pair = {"a": "2/u2/2", "b": "2/u2/2"}
@@ -249,7 +249,7 @@ def test_the_difference_shows_where_two_runs_part(browser, two):
 
 
 @pytest.mark.slow
-def test_a_run_that_trains_is_drawn_anew(browser, tmp_path):
+def test_a_running_run_is_redrawn(browser, tmp_path):
     folder = make_run(tmp_path / "run", {}, scored=())
     serving = ViewServer([ViewedRun(folder.path)])
     try:
@@ -264,7 +264,7 @@ def test_a_run_that_trains_is_drawn_anew(browser, tmp_path):
         serving.close()
 
 
-def test_what_is_unfolded_stays_so_and_only_what_changed_is_asked_for(browser, tmp_path):
+def test_unfolded_parts_stay_open_and_only_changes_are_requested(browser, tmp_path):
     folder = make_run(tmp_path / "run")
     serving = ViewServer([ViewedRun(folder.path)])
     try:
@@ -283,7 +283,7 @@ def test_what_is_unfolded_stays_so_and_only_what_changed_is_asked_for(browser, t
         serving.close()
 
 
-def test_opening_takes_five_requests_and_no_episode_and_lists_them(browser, two):
+def test_opening_takes_five_requests_and_loads_no_episode(browser, two):
     browser.show(f"{two.address}/", "run")
     names = browser.script("return performance.getEntriesByType('resource').map(e => e.name)")
     paths = sorted(name.removeprefix(two.address) for name in names)
@@ -294,7 +294,7 @@ def test_opening_takes_five_requests_and_no_episode_and_lists_them(browser, two)
     browser.until(lambda: browser.count("#episodes tbody tr") == 1, "the one of that name")
 
 
-def test_a_link_to_nothing_says_so(browser, two):
+def test_a_broken_link_shows_a_message(browser, two):
     browser.driver.get("about:blank")
     browser.driver.get(f"{two.address}/#/episode/none")
     browser.until(lambda: "There is no episode none" in browser.text("#problem"), "the problem")

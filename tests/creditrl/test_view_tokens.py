@@ -76,7 +76,7 @@ def test_a_growing_conversation_is_one_row_whose_replies_are_trained():
     assert (second.ids, kinds(second.kinds)) == ((3, 4, 4), "-cc")
 
 
-def test_without_colours_trained_tokens_stand_in_brackets(tmp_path, capsys):
+def test_without_colours_trained_tokens_are_in_brackets(tmp_path, capsys):
     path = kept(tmp_path / "run", GROWS)
     assert run(["view", str(path), "--tokens", "1/u1/0"]) == 0
     out = capsys.readouterr().out
@@ -97,7 +97,7 @@ def test_in_an_svg_every_token_has_the_colour_of_its_kind(tmp_path, capsys):
     assert "url(http" not in svg, "nothing is loaded from elsewhere"
 
 
-def test_bad_requests_are_one_line(tmp_path, capsys):
+def test_bad_requests_are_one_line_errors(tmp_path, capsys):
     path = kept(tmp_path / "run", GROWS, replace(APART, id="u1/1", member=1))
     bare = make_run(tmp_path / "bare").path
 

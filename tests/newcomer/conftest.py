@@ -1,4 +1,4 @@
-"""A newcomer: types what the pages print, in a folder of their own, and reads what it says."""
+"""A new user: types what the pages print, in an empty folder, and follows the output."""
 
 from __future__ import annotations
 

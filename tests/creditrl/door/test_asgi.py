@@ -96,7 +96,7 @@ def crowds(monkeypatch) -> Iterator[list[Crowd]]:
 
 
 @pytest.mark.reference("websockets")
-def test_a_web_socket_waits_for_no_request_and_outlives_the_time_for_one(monkeypatch, crowds):
+def test_a_web_socket_is_not_subject_to_the_time_limit_of_requests(monkeypatch, crowds):
     import time
 
     from websockets.sync.client import connect

@@ -126,7 +126,7 @@ def test_an_unfinished_head_closes_the_connection(make, hurried):
         assert all(is_closed(opened) for opened in lines)
 
 
-def test_an_endless_trickle_of_bytes_is_no_head(make, hurried):
+def test_a_head_that_arrives_too_slowly_closes_the_connection(make, hurried):
     with contextlib.closing(make()) as server, line(server) as opened:
         opened.settimeout(0.05)
         opened.sendall(b"GET / HTTP/1.1\r\nX: ")
@@ -174,7 +174,7 @@ def test_a_client_that_does_not_read_is_disconnected(make, hurried, monkeypatch)
         assert got < len(LARGE)
 
 
-def test_every_connection_sends_at_once(make, monkeypatch):
+def test_every_connection_disables_nagles_algorithm(make, monkeypatch):
     # With Nagle's algorithm an answer of two pieces waits 40 ms for the client's acknowledgement.
     served: list[socket.socket] = []
     accept = socket.socket.accept
@@ -206,7 +206,7 @@ def test_unfinished_requests_do_not_block_other_clients(make, monkeypatch):
         assert all(is_closed(opened) for opened in halves[:40])
 
 
-def test_a_refusal_is_json_that_says_why(make):
+def test_a_refusal_is_json_with_the_reason(make):
     with contextlib.closing(make()) as server, line(server) as opened:
         opened.sendall(b"POST / HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0\r\n\r\n")
         status, body = answer(opened)
@@ -217,7 +217,7 @@ def test_a_refusal_is_json_that_says_why(make):
         }
 
 
-def test_a_body_that_is_too_long_is_refused(monkeypatch):
+def test_too_long_a_body_is_refused(monkeypatch):
     with contextlib.closing(serve_asgi(most_body=100)) as server:
         for length, status in ((100, 200), (101, 413), (5_000_000, 413)):
             with line(server) as opened:
@@ -253,14 +253,14 @@ def answers(address: str) -> bool:
     return True
 
 
-def test_a_taken_port_is_said_in_one_line(make):
+def test_a_taken_port_is_a_one_line_error(make):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"^Port {port} of 127.0.0.1 is taken by another"):
             make(port=port)
 
 
-def test_a_closed_server_leaves_its_port(make):
+def test_a_closed_server_releases_its_port(make):
     server = make()
     assert answers(server.address)
     server.close()
@@ -271,7 +271,7 @@ def test_a_closed_server_leaves_its_port(make):
     again.close()
 
 
-def test_a_forgotten_server_stops():
+def test_a_collected_server_stops():
     server = serve_asgi()
     address = server.address
     del server

@@ -27,7 +27,7 @@ def status(*headers: tuple[str, str], token: str = "") -> int:
     "host",
     ["127.0.0.1", "127.0.0.1:3000", "127.8.0.1:1", "localhost", "LocalHost:65535", "[::1]:80"],
 )
-def test_this_machines_own_names_are_answered(host):
+def test_this_machines_own_names_are_admitted(host):
     assert status(("Host", host)) == 200
 
 
@@ -37,7 +37,7 @@ def test_this_machines_own_names_are_answered(host):
      "192.168.0.3", "0.0.0.0:3000", "[2001:db8::1]:80", "[::]", "127.1", "2130706433",
      "0x7f.0.0.1", "localhost."],
 )  # fmt: skip
-def test_other_names_are_refused_where_no_token_is_asked_for(host):
+def test_other_names_are_refused_if_no_token_is_required(host):
     assert status(("Host", host)) == 403
     assert status(("Host", host), ("Authorization", f"Bearer {TOKEN}"), token=TOKEN) == 200
 
@@ -52,13 +52,13 @@ UNPARSABLE = (
 """No names with a port."""
 
 
-def test_a_host_that_cannot_be_read_is_a_bad_request_with_and_without_a_token():
+def test_a_malformed_host_is_a_bad_request_with_and_without_a_token():
     for host in UNPARSABLE:
         assert status(("Host", host)) == 400, host
         assert status(("Host", host), ("Authorization", f"Bearer {TOKEN}"), token=TOKEN) == 400
 
 
-def test_one_host_is_expected():
+def test_exactly_one_host_header_is_required():
     assert status() == 400
     assert status(HERE, HERE) == 400
     assert status(HERE, ("host", "evil.example")) == 400
@@ -103,14 +103,14 @@ def test_an_invalid_token_is_refused(given):
     assert status(HERE, ("Authorization", given), token=TOKEN) == 401
 
 
-def test_a_token_is_sent_once():
+def test_exactly_one_token_header_is_required():
     told = ("Authorization", f"Bearer {TOKEN}")
     assert status(HERE, token=TOKEN) == 401
     assert status(HERE, told, told, token=TOKEN) == 401
 
 
-def test_a_wrong_token_takes_as_long_wherever_it_goes_wrong(monkeypatch):
-    # What compares it is the standard library's comparison for secrets, and nothing before it.
+def test_tokens_are_compared_in_constant_time(monkeypatch):
+    # The standard library's constant-time comparison is used, and no other comparison before it.
     compared: list[tuple[bytes, ...]] = []
     monkeypatch.setattr(hmac, "compare_digest", lambda *both: compared.append(both) or False)
     wrong = ("x" + TOKEN[1:], TOKEN[:-1] + "x")

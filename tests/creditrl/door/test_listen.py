@@ -1,4 +1,4 @@
-"""Listening sockets, and which of too many connections stay."""
+"""Listening sockets, and which connections stay when there are too many."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def test_a_reachable_interface_needs_a_token(host, monkeypatch):
         listen(host, 0)
 
 
-def test_the_address_that_was_taken_counts_not_its_name(monkeypatch):
-    # A file says what "localhost" is.
+def test_the_bound_address_counts_not_its_name(monkeypatch):
+    # The hosts file decides what "localhost" means.
     monkeypatch.setattr(socket.socket, "getsockname", lambda _: ("192.168.0.3", 80))
     with pytest.raises(ConfigError, match=r"192\.168\.0\.3 can be reached by others"):
         listen("localhost", 0)
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("no.such.host.invalid", 0)])
-def test_a_place_that_cannot_be_is_refused(host, port):
+def test_an_invalid_address_is_refused(host, port):
     with pytest.raises(ConfigError, match="^Cannot serve at port "):
         listen(host, port, "0123456789abcdef")
 
@@ -56,7 +56,7 @@ def test_a_connection_beyond_the_limit_replaces_the_longest_waiting_one():
     assert len(crowd) == 3
 
 
-def test_files_are_left_for_the_rest_of_the_process(monkeypatch):
+def test_connections_leave_file_descriptors_for_the_rest_of_the_process(monkeypatch):
     monkeypatch.setattr("creditrl.door.listen._files", lambda: 8)
     crowd, gone = Crowd(256), []
     for number in range(5):

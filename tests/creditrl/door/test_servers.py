@@ -95,7 +95,7 @@ def listeners(tree: ast.Module) -> set[str]:
 
 
 @pytest.mark.slow
-def test_nothing_listens_but_the_door():
+def test_only_the_door_listens():
     found = {(path, what) for path, tree in sources() for what in listeners(tree)}
     assert found == set(ALLOWED), (
         "Something listens beside creditrl/door (or does so no more). Let it be a Server or a "
@@ -119,7 +119,7 @@ def test_nothing_listens_but_the_door():
         "Popen([python, '-m', 'vllm.entrypoints.openai.api_server'])",
     ],
 )
-def test_the_search_finds_what_listens(code):
+def test_the_search_finds_every_way_to_listen(code):
     assert listeners(ast.parse(code))
 
 
@@ -362,7 +362,7 @@ SERVERS = (
 
 
 @pytest.mark.slow
-def test_every_server_of_the_code_is_tried_here():
+def test_every_server_in_the_code_is_tested_here():
     made = [(path, name) for path, tree in sources() for name in sites(tree)]
     assert sorted(made) == sorted(kind.site for kind in SERVERS), (
         "A server was added or is gone: say in SERVERS how it is started, so that it is tried."
@@ -492,7 +492,7 @@ def test_a_server_refuses_what_the_table_says(kind, tmp_path, monkeypatch):
     assert line in table.splitlines(), f"docs/security.md: expected the line\n{line}"
 
 
-def test_the_table_has_no_server_that_is_not_there():
+def test_the_table_lists_exactly_the_tested_servers():
     lines = (ROOT / "docs" / "security.md").read_text("utf-8").splitlines()
     first = lines.index(f"| {' | '.join(HEAD)} |")
     rest = iter(lines[first + 2 :])
@@ -505,7 +505,7 @@ def test_the_table_has_no_server_that_is_not_there():
 
 
 @pytest.mark.chromium
-def test_the_browser_and_its_driver_listen_to_this_machine_alone():
+def test_the_browser_and_its_driver_listen_on_loopback_only():
     import psutil
 
     from creditrl.envs.webshop.chromium import chromium

@@ -66,7 +66,7 @@ def test_etos_records_are_read_as_turns(tmp_path):
     assert episode.task.id == "import/7" and episode.task.goal == "put a mug in desk"
 
 
-def test_openais_messages_and_lines_say_the_same(tmp_path):
+def test_openais_messages_and_json_lines_are_read_alike(tmp_path):
     roles = {"human": "user", "gpt": "assistant"}
     messages = [
         {"role": roles[m["from"]], "content": [{"type": "text", "text": m["value"]}]}
@@ -79,7 +79,7 @@ def test_openais_messages_and_lines_say_the_same(tmp_path):
     assert two.system == "Be brief."
 
 
-def test_an_example_and_what_is_not_learned_are_no_turns(tmp_path):
+def test_examples_and_unlearned_messages_are_not_turns(tmp_path):
     talk = ETO["conversations"]
     example = [
         {"from": "human", "value": "Here is an example.\nYou are in a hall."},
@@ -124,14 +124,14 @@ def test_malformed_records_are_named_with_their_field(record, message, tmp_path)
     assert len(list(read_conversations(path, REACT, refused))) == 1 and len(refused) == 1
 
 
-def test_a_line_that_is_no_json_is_named(tmp_path):
+def test_a_line_that_is_not_json_is_named(tmp_path):
     path = tmp_path / "data.jsonl"
     path.write_text(f"{json.dumps(ETO)}\n\n{{oops\n")
     with pytest.raises(DataError, match=r"record 2 \(line 3\) is not JSON"):
         list(read_conversations(path, REACT))
 
 
-def test_a_list_without_records_and_one_without_end_are_refused_in_a_line(tmp_path, capsys):
+def test_empty_and_unterminated_lists_are_one_line_errors(tmp_path, capsys):
     path = tmp_path / "data.json"
     words = ["data", "import", str(path), "--env", "ALFWorld", "--out", str(tmp_path / "run")]
     for text, message in (("[]", "holds no record"), ("[" * 100_000, "is not JSON")):
@@ -242,7 +242,7 @@ def test_a_replay_reports_what_differs(tmp_path, capsys):
     assert told["task_id"] == row["task"] and "household" in told["instructions"]
 
 
-def test_a_run_whose_writing_failed_does_not_stay(tmp_path, monkeypatch, capsys):
+def test_a_run_that_failed_to_be_written_is_removed(tmp_path, monkeypatch, capsys):
     def full(self: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -252,7 +252,7 @@ def test_a_run_whose_writing_failed_does_not_stay(tmp_path, monkeypatch, capsys)
     assert "No space left" in capsys.readouterr().err and not out.exists()
 
 
-def test_nothing_is_overwritten_and_nothing_is_left_half_done(tmp_path, capsys):
+def test_nothing_is_overwritten_or_left_incomplete(tmp_path, capsys):
     path, out = file(tmp_path, ETO, {}), tmp_path / "run"
     words = ["data", "import", str(path), "--env", "ALFWorld", "--out", str(out)]
     assert run(words) == 2 and "record 2: it has no field" in capsys.readouterr().err
@@ -320,7 +320,7 @@ def test_sft_and_rft_clone_an_imported_run(sokoban_run, tmp_path, method):
 
 
 @pytest.mark.parametrize("env", ["ALFWorld", "VirtualHome", "WebShop"])
-def test_the_goal_that_an_observation_tells_is_the_tasks(env, tmp_path):
+def test_the_goal_in_an_observation_identifies_the_task(env, tmp_path):
     rows = plan_episodes(env, 5, seed=2)
     play = Play(env)
     by_goal: dict[str, list[int]] = {}

@@ -91,7 +91,7 @@ def test_a_row_is_an_episode_with_lists_over_its_turns(exported):
     assert rows[1]["credit_gigpo"][0] == float(count) and rows[2]["credit_gigpo"] is None
 
 
-def test_the_messages_are_those_that_the_policy_was_shown(exported):
+def test_the_messages_are_the_policys_prompts(exported):
     folder, episodes = exported
     rows = pq.read_table(folder / "data" / "episodes.parquet").to_pylist()
     play = Play("ALFWorld", form="react", max_turns=12)
@@ -135,7 +135,7 @@ def test_prompts_without_a_conversation_become_observations_and_replies(tmp_path
 @pytest.mark.parametrize(
     "env_id", ["Mine/Stairs-v0", "hostile:Stairs-v0", "CartPole-v1", "phys2d/CartPole-v1"]
 )
-def test_episodes_of_an_environment_that_is_not_ours_are_told_as_they_are(
+def test_episodes_of_foreign_environments_are_exported_unchanged(
     env_id, exported, tmp_path, monkeypatch
 ):
     _, (episode, *_) = exported
@@ -149,7 +149,7 @@ def test_episodes_of_an_environment_that_is_not_ours_are_told_as_they_are(
     assert episode.turns[0].observation in row["messages"][-2 * len(episode.turns)]["content"]
 
 
-def test_nothing_is_overwritten_and_nothing_is_left(exported, capsys, monkeypatch):
+def test_nothing_is_overwritten_and_no_partial_export_is_left(exported, capsys, monkeypatch):
     folder, _ = exported
     words = ["data", "export", "trajectories", str(folder.parent / "run"), "--folder"]
     before = (folder / "README.md").read_text()

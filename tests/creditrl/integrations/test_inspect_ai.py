@@ -70,7 +70,7 @@ def test_a_suites_episodes_are_those_of_our_own_evaluation(tmp_path):
     ]
 
 
-def test_a_limit_of_messages_leaves_the_turns_that_were_played(tmp_path):
+def test_a_message_limit_keeps_the_turns_played_so_far(tmp_path):
     task = ours.classes().environment(env="VisualSokoban", episodes=1)
     opening = len(next(iter(task.dataset)).input)
     log = log_of(task, tmp_path, ["Action: dance"] * 9, message_limit=opening + 4)
@@ -94,7 +94,7 @@ def test_tasks_that_differ_from_the_suites_are_refused(tmp_path):
         ours.classes().suite(name=str(tmp_path / "mine.json"))
 
 
-def test_a_form_that_builds_every_prompt_anew_is_refused():
+def test_a_form_that_rebuilds_every_prompt_is_refused():
     with pytest.raises(ConfigError, match="'tags' rebuilds every prompt"):
         ours.classes().environment(env="VisualSokoban", episodes=1, form="tags")
 

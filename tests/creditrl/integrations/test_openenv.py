@@ -56,7 +56,7 @@ def test_an_ungrounded_action_is_reported():
         assert seen["text"] == "Nothing happens."
 
 
-def test_unnamed_seeds_come_from_the_servers():
+def test_missing_seeds_are_drawn_from_the_servers():
     found = []
     for _ in range(2):
         with client("VisualSokoban", seed=5) as served:
@@ -64,7 +64,7 @@ def test_unnamed_seeds_come_from_the_servers():
     assert found[0] == found[1] and found[0][0] != found[0][1]
 
 
-def test_clients_play_copies_of_their_own():
+def test_each_client_plays_its_own_copy():
     from openenv import GenericEnvClient
 
     with client("VisualSokoban", sessions=2) as one:
@@ -75,12 +75,12 @@ def test_clients_play_copies_of_their_own():
             assert two.state()["step_count"] == 0 and one.state()["step_count"] == 1
 
 
-def test_pictures_travel_as_addresses():
+def test_pictures_are_sent_as_addresses():
     with client("VisualSokoban", observation="both") as served:
         assert served.reset(seed=1).observation["image"].startswith("data:image/png;base64,")
 
 
-def test_the_tasks_can_be_asked_for():
+def test_the_tasks_can_be_listed():
     from openenv.core.env_server.http_server import create_fastapi_app  # noqa: F401 - it is there
 
     from creditrl.integrations.openenv import classes

@@ -38,7 +38,7 @@ def test_equal_rows_give_equal_episodes(env):
     assert first.result()["grounding_accuracy"] == 1.0
 
 
-def test_what_cannot_be_done_counts_against_grounding(env):
+def test_failed_actions_count_against_grounding(env):
     played = Play(env)
     played.begin(0, 7)
     for action in (played.env.expert_action() or "nothing", "say?", "fly to the moon"):
@@ -46,7 +46,7 @@ def test_what_cannot_be_done_counts_against_grounding(env):
     assert played.turns == 3 and played.grounding_accuracy == pytest.approx(1 / 3)
 
 
-def test_rewards_add_up_and_the_end_is_told():
+def test_rewards_add_up_and_the_end_is_reported():
     played = Play("VisualSokoban")
     played.begin(0, 7)
     while not played.over:
@@ -69,7 +69,7 @@ def test_tasks_are_dealt_once_before_any_comes_again():
         plan_episodes("VisualSokoban", 0)
 
 
-def test_what_does_not_fit_is_said_in_one_line():
+def test_invalid_arguments_are_one_line_errors():
     with pytest.raises(ConfigError, match="'tags' rebuilds every prompt"):
         Play("ALFWorld", form="tags")
     with pytest.raises(UnknownNameError, match="Did you mean"):
@@ -85,7 +85,7 @@ def test_a_group_is_not_played_without_a_seed():
         TRLFactory("VisualSokoban")().reset(prompt=[])
 
 
-def test_a_missing_package_is_named_with_its_command(monkeypatch):
+def test_a_missing_package_is_named_with_its_install_command(monkeypatch):
     from creditrl.integrations import inspect_ai, openenv, verifiers, verl
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -104,7 +104,7 @@ def test_a_missing_package_is_named_with_its_command(monkeypatch):
         assert "\n" not in str(caught.value)
 
 
-def test_an_old_neighbour_is_named_with_its_version(monkeypatch):
+def test_an_outdated_package_is_named_with_its_version(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.7.1")
     with pytest.raises(MissingExtraError, match=r"trl 1\.7\.1 is too old: expected 1\.8 or newer"):
@@ -138,7 +138,7 @@ def test_openenv_needs_a_session():
         app("ALFWorld", sessions=0)
 
 
-def test_openenvs_protocol_is_served_to_this_machine_alone(capsys):
+def test_openenvs_protocol_is_served_on_loopback_only(capsys):
     assert run(["serve", "VisualSokoban", "--openenv", "--host", "0.0.0.0"]) == 2
     said = capsys.readouterr().err
     assert "OpenEnv's protocol knows no token" in said and said.count("\n") == 1

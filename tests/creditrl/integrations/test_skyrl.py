@@ -56,7 +56,7 @@ def test_the_experts_replies_are_played(env, tmp_path):
     made.close()
 
 
-def test_rows_and_files_of_others_are_refused(tmp_path):
+def test_foreign_rows_and_files_are_refused(tmp_path):
     import skyrl_gym
 
     with pytest.raises(

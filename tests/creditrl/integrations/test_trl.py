@@ -115,7 +115,7 @@ def test_grpo_trains_two_steps_on_our_rewards(byte_tokenizer, shape, tmp_path, m
 
 
 @pytest.mark.reference("trl")
-def test_the_rows_of_a_dictionary_name_their_environment():
+def test_rows_can_name_their_environment():
     rows = dataset("WebShop", 2, seed=3, name="shop")
     assert rows.column_names == ["prompt", "task", "seed", "environment"]
     assert rows[1]["seed"] == 4 and rows[1]["environment"] == "shop"

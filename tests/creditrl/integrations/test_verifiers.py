@@ -60,7 +60,7 @@ def test_the_experts_replies_win_in_verifiers_own_rollout(env, experts, endpoint
     assert said[len(said) - len(replies) + 1 :] == replies[:-1]
 
 
-def test_what_cannot_be_done_is_a_metric(endpoint):
+def test_failed_actions_are_a_metric(endpoint):
     endpoint.answer = lambda body: "Thought: Why not.\nAction: dance"
     (episode,) = episodes(endpoint, 1, env="VisualSokoban", options={"max_turns": 4})
     (trace,) = episode.traces

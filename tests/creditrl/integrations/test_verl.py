@@ -67,7 +67,7 @@ def run(
     return asyncio.run(play()), server
 
 
-def test_the_experts_replies_alone_are_trained_on(env, byte_tokenizer, tmp_path):
+def test_only_the_experts_replies_are_trained_on(env, byte_tokenizer, tmp_path):
     from creditrl.integrations import plan_episodes
 
     (row,) = plan_episodes(env, 1, seed=7)
@@ -95,7 +95,7 @@ def test_the_experts_replies_alone_are_trained_on(env, byte_tokenizer, tmp_path)
     assert server.prompts[0] == out.prompt_ids
 
 
-def test_a_reply_that_would_be_cut_is_not_played(byte_tokenizer, tmp_path):
+def test_a_reply_that_does_not_fit_is_not_played(byte_tokenizer, tmp_path):
     replies = ["Thought: Why not.\nAction: up"] * 9
     out, _ = run(tmp_path, byte_tokenizer, "VisualSokoban", replies, most=100)
     # A reply has 29 bytes and an end, an observation some 60: the second does not fit.

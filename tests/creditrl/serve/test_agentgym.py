@@ -52,7 +52,7 @@ def test_alfworlds_client_plays_the_experts_episode():
         told(client.post("/create"))  # the one session is free again
 
 
-def test_webshops_client_asks_for_each_page():
+def test_webshops_client_requests_each_page():
     seen, _ = gym.make("CreditRL/WebShop-v0").reset(seed=5, options={"task": 5})
     with served("WebShop") as client:
         at = {"env_idx": told(client.post("/create"))}
@@ -63,7 +63,7 @@ def test_webshops_client_asks_for_each_page():
         assert told(client.get("/observation", params=at)) == state["state"]
 
 
-def test_the_first_observation_says_the_goal():
+def test_the_first_observation_states_the_goal():
     with served("VisualSokoban") as client:
         at = {"id": told(client.post("/create"))["id"]}
         state = told(client.post("/reset", json={"data_idx": 0, **at}))
@@ -85,7 +85,7 @@ def test_the_first_observation_says_the_goal():
         ("close", {"id": None}, 404, "No such session"),
     ],
 )
-def test_a_bad_request_is_answered_in_a_line(path, body, status, says):
+def test_a_bad_request_gets_a_one_line_error(path, body, status, says):
     with served("VisualSokoban") as client:
         at = told(client.post("/create"))
         answer = client.post(f"/{path}", json={**at, **body})

@@ -55,7 +55,7 @@ def refusal(answer: Any, status: int, code: str) -> str:
     return str(error["message"])
 
 
-def test_an_episode_is_the_one_that_gymnasium_plays(client):
+def test_an_episode_equals_the_one_played_through_gymnasium(client):
     env = gym.make(SOKOBAN)
     seen, info = env.reset(seed=5, options={"task": 3})
     at = new(client)
@@ -76,7 +76,7 @@ def test_an_episode_is_the_one_that_gymnasium_plays(client):
     assert "The episode is over" in message
 
 
-def test_clients_have_copies_of_their_own(client):
+def test_each_client_has_its_own_copy(client):
     one, other = new(client), new(client)
     first = client.post(f"{one}/reset", json={"task": 1, "seed": 0}).json()
     client.post(f"{other}/reset", json={"task": 2, "seed": 0})
@@ -87,7 +87,7 @@ def test_clients_have_copies_of_their_own(client):
     assert moved["info"]["turn"] == 1 and moved["observation"] != first["observation"]
 
 
-def test_a_state_is_kept_and_gone_back_to(client):
+def test_a_state_can_be_saved_and_restored(client):
     at = new(client)
     start = client.post(f"{at}/reset", json={"task": 0, "seed": 0}).json()
     name = client.post(f"{at}/snapshots").json()["snapshot"]
@@ -105,7 +105,7 @@ def test_a_state_is_kept_and_gone_back_to(client):
     assert "No snapshot 's0' in this session. Known: s1, s2." in message
 
 
-def test_sessions_are_limited_and_idle_ones_give_way(sessions, client):
+def test_sessions_are_limited_and_idle_ones_are_replaced(sessions, client):
     first, second = new(client), new(client)
     assert "All 2 sessions are open" in refusal(client.post("/sessions"), 429, "limit")
     assert client.delete(first).status_code == 204
@@ -130,7 +130,7 @@ def test_sessions_are_limited_and_idle_ones_give_way(sessions, client):
         ("reset", [1], "not a JSON object"),
     ],
 )
-def test_a_bad_request_says_what_was_expected(client, path, body, says):
+def test_the_error_of_a_bad_request_names_what_was_expected(client, path, body, says):
     at = new(client)
     client.post(f"{at}/reset", json={})
     assert says in refusal(client.post(f"{at}/{path}", json=body), 400, "bad_request")
@@ -155,7 +155,7 @@ def test_errors_are_json(client):
     assert "POST .../reset first" in refusal(client.get(at), 409, "conflict")
 
 
-def test_a_token_is_asked_for(sessions):
+def test_a_token_is_required(sessions):
     client = client_of(sessions, "http://box.example:3000", token="0123456789abcdef")
     refusal(client.get("/"), 401, "unauthorized")
     wrong = {"Authorization": "Bearer 0123456789abcdeg"}
@@ -166,7 +166,7 @@ def test_a_token_is_asked_for(sessions):
     assert document["security"] == [{"token": []}]
 
 
-def test_the_openapi_document_says_what_is_answered(client):
+def test_the_openapi_document_describes_the_answers(client):
     document = client.get("/openapi.json").json()
     assert document["openapi"] == "3.1.0"
     routes = {
@@ -194,7 +194,7 @@ def test_the_openapi_document_says_what_is_answered(client):
         jsonschema.Draft202012Validator(document["components"]["schemas"][name]).validate(body)
 
 
-def test_the_page_shows_every_path_and_runs_nothing(client):
+def test_the_page_shows_every_path_and_runs_no_script(client):
     page = client.get("/docs").text
     for path in client.get("/openapi.json").json()["paths"]:
         assert path in page
@@ -255,7 +255,7 @@ def measured() -> Iterator[Measured]:
     made.close()
 
 
-def test_every_task_is_dealt_once_and_a_left_one_again(measured):
+def test_every_task_is_dealt_once_and_an_abandoned_one_again(measured):
     client = measured.client
     one, other = new(client), new(client)
     left = client.post(f"{one}/reset").json()["info"]["task_id"]
@@ -270,7 +270,7 @@ def test_every_task_is_dealt_once_and_a_left_one_again(measured):
     assert sorted(measured.ledger.finished) == [0, 1, 2] and len(measured.told) == 3
 
 
-def test_a_measured_episode_is_not_taken_back(measured):
+def test_a_measured_episode_cannot_be_restored_to_an_earlier_state(measured):
     client = measured.client
     at = new(client)
     assert client.post(f"{at}/reset").json()["measured"]
@@ -302,7 +302,7 @@ def test_a_budget_ends_a_measurement(tmp_path):
         again.close()
 
 
-def test_tokens_and_dollars_are_what_the_client_says(measured):
+def test_tokens_and_dollars_are_those_the_client_reports(measured):
     at = new(measured.client)
     measured.client.post(f"{at}/reset")
     measured.step(at, tokens=4, cost=0.5)
@@ -316,7 +316,7 @@ def test_tasks_are_checked_before_the_first_request():
         measure.measure_clients(SOKOBAN, {}, [0], hashes=["0000"], sessions=1)
 
 
-def test_an_environment_that_fails_is_an_answer(sessions, client, monkeypatch):
+def test_an_error_of_the_environment_is_an_error_response(sessions, client, monkeypatch):
     at = new(client)
 
     def broken(*_: Any, **__: Any) -> None:
