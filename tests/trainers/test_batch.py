@@ -64,7 +64,7 @@ def expected_contexts(trajectories):
 # ---- rows -------------------------------------------------------------------------------------
 
 
-def test_a_window_episode_makes_one_row_per_turn_and_one_that_grows_makes_one():
+def test_a_window_episode_makes_one_row_per_turn_and_a_growing_one_a_single_row():
     window = make_trajectory([make_turn([1, 2], [7, 8]), make_turn([3, 4, 5], [9])])
     grows = make_trajectory(conversation([([1, 2], [7, 8]), ([3], [9]), ([4, 5], [6, 6])]))
     for episode, expected, tokens, places, turns, joined in (
@@ -95,7 +95,7 @@ def test_one_retokenised_turn_splits_its_own_episode_only():
     assert contexts(rows) == expected_contexts([good, bad])
 
 
-def test_turns_that_stand_before_the_same_prompt_share_one_row():
+def test_turns_with_the_same_prompt_share_one_row():
     episodes = [
         make_trajectory([make_turn([1, 2, 3], [a]), make_turn([4, 5], [a])], a) for a in range(4)
     ]
@@ -206,7 +206,7 @@ def test_a_selection_keeps_the_context_of_its_tokens(drawn, data):
     assert contexts(whole) == expected
 
 
-def test_a_selected_early_turn_needs_only_the_beginning_of_its_row():
+def test_an_early_turn_alone_needs_only_the_beginning_of_its_row():
     episode = make_trajectory(conversation([([1, 2], [7]), ([3], [9]), ([4, 5], [6])]))
     assert row(build_rows([episode]).select_tokens(np.array([0])), 0) == [1, 2]
 

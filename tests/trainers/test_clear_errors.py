@@ -68,7 +68,7 @@ def one_line(error: pytest.ExceptionInfo[BaseException]) -> bool:
     return "\n" not in str(error.value) and isinstance(error.value, CreditRLError)
 
 
-def test_gigpo_on_open_dialogue(policy):
+def test_gigpo_on_open_dialogue_is_refused(policy):
     message = "gigpo compares turns that left the same state, and CreditRL/SOTOPIA-v0 is an open"
     recipe = {"budget": {"updates": 1}, "env": {"id": "SOTOPIA"}, "method": {"name": "gigpo"}}
     with pytest.raises(ConfigError, match=f"{message} dialogue.*--method.name grpo") as error:
@@ -89,7 +89,7 @@ def test_gigpo_on_open_dialogue(policy):
     credit_side_by_side({"g": method("gigpo", anchor="text")}, nowhere, policy, RolloutConfig())
 
 
-def test_a_reply_without_tokens(policy):
+def test_replies_without_tokens_are_refused_unless_other_turns_have_some(policy):
     venv, of = ToyVectorEnv(4, group_size=2), method("grpo")
     for reply, said in (
         ({}, r"Episode u0/0, turn 0 has no prompt token ids.*token_ids"),
@@ -108,7 +108,7 @@ def test_a_reply_without_tokens(policy):
     assert np.isfinite(metrics["loss"])
 
 
-def test_episodes_that_a_method_cannot_learn_from(policy):
+def test_episodes_that_a_method_cannot_learn_from_are_refused(policy):
     of = trainer(policy, method("prime"), Given([episode("e1"), episode("e2")]))
     with pytest.raises(CreditInputError, match=r'Episode e1 has outcome 0\.8.*"success"') as error:
         of.update()
@@ -121,7 +121,7 @@ def test_episodes_that_a_method_cannot_learn_from(policy):
         credit_side_by_side({"g": method("grpo")}, failed, policy, RolloutConfig())
 
 
-def test_an_update_in_which_every_judge_failed(monkeypatch):
+def test_an_update_in_which_every_judge_failed_is_refused(monkeypatch):
     broken = {0, 1}
 
     def judged(*args: Any, **kwargs: Any) -> list[Trajectory]:
@@ -144,7 +144,7 @@ def test_an_update_in_which_every_judge_failed(monkeypatch):
 @pytest.mark.parametrize(
     ("column", "value"), [("seen_N", np.nan), ("seen_M", np.inf), ("value_M", np.nan)]
 )
-def test_nan_from_a_model(policy, column, value):
+def test_nan_from_a_model_is_named(policy, column, value):
     class Broken(LearnedModel):
         name = "broken"
 
@@ -192,7 +192,7 @@ def test_methods_that_restore_states_name_an_environment_without_snapshots(name,
     assert one_line(error)
 
 
-def test_gigpo_on_an_environment_without_a_hash(monkeypatch):
+def test_gigpo_on_an_environment_without_a_hash_is_refused(monkeypatch):
     def no(engine: Any, index_K: Any, source: str) -> Any:
         raise NotImplementedError("state_keys is missing")
 
@@ -207,7 +207,7 @@ def test_gigpo_on_an_environment_without_a_hash(monkeypatch):
     assert all(turn.state for t in found.trajectories for turn in t.turns)
 
 
-def test_gigpo_compares_similar_texts_where_it_is_asked_to(policy):
+def test_gigpo_can_compare_similar_texts(policy):
     # Texts of 20 characters that differ in one are 0.95 alike.
     played, (turn, _) = [], episode("e").turns
     for m, seen in enumerate(("x", "y")):

@@ -162,7 +162,7 @@ def drawn(key: tuple[int, int, int]) -> tuple[Case, np.random.Generator]:
 @pytest.mark.parametrize("name", sorted(OWN))
 @settings(max_examples=15)
 @given(key=batches)
-def test_the_order_of_episodes_does_not_matter_and_groups_and_states_are_names(name, key):
+def test_credit_ignores_the_order_of_episodes_and_the_numbering_of_groups_and_states(name, key):
     case, rng = drawn(key)
     other, rows = case.select(rng.permutation(case.turns.num_episodes).tolist())
     turns = other.turns
@@ -215,7 +215,7 @@ def test_a_turn_without_tokens_leaves_every_other_number_finite(name, key):
     assert len(found) == len(keep) and np.isfinite(found).all()
 
 
-def test_methods_agree_where_only_their_loss_or_collection_differs_and_nowhere_else():
+def test_methods_have_equal_credit_exactly_if_only_loss_or_collection_differs():
     case = make(np.random.default_rng(0), np.repeat([0, 1, 2], 4))
     found = {name: credit_of(method, case) for name, method in OWN.items()}
     for one, other in itertools.combinations(sorted(found), 2):

@@ -105,7 +105,7 @@ def largest_step(begin: Any, end: Any) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", METHODS)
-def test_two_processes_give_the_update_of_one_and_go_on_from_each_other(ranks, what):
+def test_two_processes_give_the_update_of_one_and_resume_each_others_checkpoints(ranks, what):
     one, two, one_after_two, two_after_one = ranks.runs[what]
     assert_equal_states(one, two)
     for ours, theirs in zip(one["metrics"], two["metrics"], strict=True):
@@ -124,7 +124,7 @@ def test_two_processes_give_the_update_of_one_and_go_on_from_each_other(ranks, w
 
 
 @pytest.mark.slow
-def test_learned_models_are_sharded_and_their_batches_divided(ranks):
+def test_learned_models_are_sharded_and_their_batches_split(ranks):
     found = {
         (what, name): (two["held"][name], two["read"][name] / tokens)
         for what, (one, two, _, _) in ranks.runs.items()
@@ -155,7 +155,7 @@ def test_ranks_get_equally_many_micro_batches_balanced_by_tokens():
     assert few == [[(9, True)], [(9, False)]]
 
 
-def test_a_budget_leaves_every_rank_a_micro_batch():
+def test_the_token_budget_leaves_every_rank_a_micro_batch():
     assert Ranks(0, 1).budget(100, [4, 4, 4]) == 100
     assert Ranks(0, 2).budget(100, [4, 4, 4]) == 6  # half of 12
     assert Ranks(0, 2).budget(100, [10, 1, 1]) == 10  # the longest row is not cut
@@ -215,7 +215,7 @@ def test_only_the_first_process_of_a_machine_reports_errors(monkeypatch):
     assert cli_train.train(["@there_is_none"]) == 1
 
 
-def test_rank_0_alone_refuses_what_several_processes_cannot_do(monkeypatch):
+def test_only_rank_0_refuses_settings_that_need_a_single_process(monkeypatch):
     followed = []
     monkeypatch.setattr(run, "follow", lambda *arguments: followed.append(arguments))
     config = TrainConfig(rollout=RolloutConfig(backend="vllm"))

@@ -35,7 +35,7 @@ def recipe(name: str, *flags: str) -> TrainConfig:
         ("istar_visualsokoban", (SHORT,), "implicit_prm/accuracy"),
     ],
 )
-def test_a_papers_recipe_builds_and_does_one_update(name, flags, metric, tmp_path, monkeypatch):
+def test_a_papers_recipe_builds_and_runs_one_update(name, flags, metric, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = recipe(name, *flags)
     with Progress(mode="off") as progress:
@@ -87,7 +87,7 @@ def test_a_dry_run_has_no_warmup_and_small_steps():
     assert (partner.data, partner.partner, partner.judge) == ("builtin", "scripted", "rules")
 
 
-def test_an_update_that_moves_nothing_is_refused(monkeypatch):
+def test_an_update_that_changes_no_weight_is_refused(monkeypatch):
     # All members of the group fail alike, so no advantage is left.
     monkeypatch.setattr(module, "_half_solved", lambda step: step)
     flags = ("--rollout.reward=success", "--clone.episodes=0", "--method.loss.entropy-coef=0")
@@ -99,7 +99,7 @@ def test_an_update_that_moves_nothing_is_refused(monkeypatch):
         dry_run(config, progress)
 
 
-def test_the_command_says_what_is_different_and_what_comes_next(tmp_path, monkeypatch, capsys):
+def test_the_command_prints_the_differences_and_the_next_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run(["train", "@grpo_small", "--dry-run", "--optim.lr", "1e-3"]) == 0
     out = capsys.readouterr().out

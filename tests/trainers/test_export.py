@@ -54,7 +54,7 @@ def front_matter(folder: Path) -> dict:
     return yaml.safe_load(head)
 
 
-def test_a_full_policy_is_the_runs_own_and_transformers_loads_it(full_run, tmp_path, capsys):
+def test_a_full_policy_equals_the_runs_own_and_loads_in_transformers(full_run, tmp_path, capsys):
     to = exported(full_run, tmp_path / "policy")
     assert "all weights" in capsys.readouterr().out
     theirs = AutoModelForCausalLM.from_pretrained(to)
@@ -75,7 +75,7 @@ def test_merged_adapters_give_equal_log_probabilities(lora_run, tmp_path):
         assert np.abs(merged - logprobs(policy.model)).max() > 1e-3
 
 
-def test_adapters_alone_are_loaded_by_peft_on_the_base_beside_them(lora_run, tmp_path):
+def test_exported_adapters_are_loaded_by_peft_with_their_base(lora_run, tmp_path):
     from peft import AutoPeftModelForCausalLM
 
     to = exported(lora_run, tmp_path / "adapter", "--adapter")
@@ -108,7 +108,7 @@ def test_a_run_is_evaluated_by_its_folder_as_its_policy_was_trained(lora_run, tm
         assert json.loads(out.read_text())["form"] == "plain"
 
 
-def test_the_card_says_what_the_policy_is(full_run, tmp_path):
+def test_the_card_describes_the_policy(full_run, tmp_path):
     to = exported(full_run, tmp_path / "policy", "--which", "best")
     fields = front_matter(to)
     ours = fields["creditrl"]
@@ -155,7 +155,7 @@ def test_nothing_is_overwritten_without_the_flag(full_run, tmp_path, capsys):
         (["eval", "VisualSokoban", "--agent", "hf:RUN/checkpoints"], "has no config.json"),
     ],
 )
-def test_a_request_that_cannot_be_met_is_answered_in_a_line(
+def test_an_impossible_request_is_a_one_line_error(
     words, said, full_run, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)

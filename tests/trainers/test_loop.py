@@ -178,7 +178,7 @@ def test_merging_equal_rows_changes_neither_rollouts_nor_updates():
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_old_logprobs_agree_with_the_samplers_and_a_stale_sampler_is_noticed(temperature):
+def test_old_logprobs_agree_with_the_samplers_and_a_stale_sampler_is_detected(temperature):
     trainer = make_trainer("grpo", loud_policy(), tokens=3, temperature=temperature)
     metrics, _ = trainer.update()
     assert metrics["sampler_gap"] < 1e-4
@@ -195,7 +195,7 @@ def test_old_logprobs_agree_with_the_samplers_and_a_stale_sampler_is_noticed(tem
     "name", ["grpo", "dapo", "istar", "branch", "vine", "three_spo", "tree_grpo"]
 )
 @pytest.mark.parametrize("actions", ["listed", "choice"])
-def test_the_loss_knows_the_list_that_every_collector_let_replies_be_chosen_from(name, actions):
+def test_every_collector_records_the_list_that_replies_were_chosen_from(name, actions):
     trainer = make_trainer(name, loud_policy(), tokens=3, actions=actions)
     metrics, trajectories = trainer.update()
     assert all(turn.options is not None for t in trajectories for turn in t.turns)
@@ -204,7 +204,7 @@ def test_the_loss_knows_the_list_that_every_collector_let_replies_be_chosen_from
 
 # An engine rounds in its own way: its log-probabilities are never the old ones.
 @pytest.mark.parametrize(("backend", "between"), [("transformers", False), ("vllm", True)])
-def test_between_checks_the_samplers_logprobs_are_the_old_ones(backend, between):
+def test_between_checks_the_samplers_logprobs_serve_as_the_old_ones(backend, between):
     trainer = make_trainer("grpo", make_policy(), check_every=2)
     trainer.rollout = dataclasses.replace(trainer.rollout, backend=backend)
     checked = ["sampler_gap" in trainer.update()[0] for _ in range(4)]
@@ -212,7 +212,7 @@ def test_between_checks_the_samplers_logprobs_are_the_old_ones(backend, between)
 
 
 @pytest.mark.parametrize("lora", [None, LoRAConfig(rank=2)])
-def test_the_kl_is_to_the_policy_as_it_was_before_the_method_trained(lora):
+def test_the_kl_is_to_the_policy_before_the_methods_training(lora):
     policy = make_policy(lora=lora)
     trainer = make_trainer("reinforce_pp", policy)
     rows = build_rows(trainer.collector.collect(0).trajectories)
@@ -248,7 +248,7 @@ def test_demonstrations_are_the_experts_and_batches_cover_an_epoch_once():
     assert [len(b) for b in batches[:-1]] == [5] * (len(batches) - 1)
 
 
-def test_noisy_actions_are_played_and_not_cloned():
+def test_noisy_actions_are_played_but_not_cloned():
     expert = demonstrator(noise=0.4, seed=1)
     found = demonstrate(expert.venv, expert, FORM, 40, seed=3)
     assert all(t.success for t in found)
@@ -261,7 +261,7 @@ def test_noisy_actions_are_played_and_not_cloned():
     assert sorted(t.observation for t in dealt) == sorted(t.observation for t in cloned)
 
 
-def test_noise_in_a_growing_conversation_is_read_and_not_cloned():
+def test_noise_in_a_growing_conversation_is_in_the_context_but_not_cloned():
     dialogue = get_form("dialogue")
     expert = demonstrator(dialogue, 2, noise=0.4, seed=1)
     found = demonstrate(expert.venv, expert, dialogue, 20, seed=3)

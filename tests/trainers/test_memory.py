@@ -1,4 +1,4 @@
-"""The memory plan: counts are exact, activations near what autograd keeps, advice fits."""
+"""The memory plan: counts are exact, activations close to what autograd keeps, advice fits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def recipe(name, *flags):
     return resolve(read_recipe(f"@{name}"), list(flags), name, "creditrl train")
 
 
-def test_a_case_worked_by_hand():
+def test_a_plan_by_hand():
     # float32. A block keeps, per token: norms 2 * (4 + 4) * 8 = 128; attention 4 * (8 + 2 * 4)
     # = 64; gates 3 * 4 * 16 = 192; inputs of linear layers 4 * (2 * 8 + 8 + 16) = 160; 544 in all.
     # Embeddings and last norm: (4 + 8) * 8 = 96.
@@ -107,7 +107,7 @@ def test_weights_in_bfloat16_are_trained_beside_copies_in_float32():
     assert shared.resident[f"{copies}, 1 of 2 shards"] == 2000
 
 
-def test_collecting_ahead_takes_weights_of_its_own_and_goes_on_beside_all_else():
+def test_collecting_ahead_needs_its_own_weights_and_adds_to_every_phase():
     load = Load(token_budget=10, cache_tokens=3)
     turns, ahead = memory_plan(TOY, load), memory_plan(TOY, replace(load, ahead=True))
     collect = turns.phases["collect"]
@@ -122,7 +122,7 @@ def test_collecting_ahead_takes_weights_of_its_own_and_goes_on_beside_all_else()
     assert engine.resident["collecting beside"] == collect + 9999
 
 
-def test_learned_models_take_turns_but_their_states_stay():
+def test_learned_models_are_fitted_one_at_a_time_but_their_states_stay():
     def planned(*models, of=TOY):
         return memory_plan(of, Load(token_budget=1), models)
 
@@ -140,7 +140,7 @@ def test_learned_models_take_turns_but_their_states_stay():
     assert phases["fit prm"] == phases["fit critic"] - passing + 10 * 100 * 4 * 3
 
 
-def test_several_ranks_share_what_is_as_large_as_a_model():
+def test_ranks_share_everything_as_large_as_a_model():
     load = Load(token_budget=10, reference=True, cache_tokens=3, prefill_tokens=2)
     critic = LearnedShape("critic", 1000, token_budget=20)
     head = LearnedShape("head", 10, token_budget=0)
@@ -196,11 +196,11 @@ def test_adapters_are_not_sharded():
         ("meta-llama/Llama-3.1-8B-Instruct", 8_030_261_248),
     ],
 )
-def test_models_are_counted_without_their_weights(model, parameters):
+def test_parameters_are_counted_without_loading_weights(model, parameters):
     assert model_shape(model).parameters == parameters
 
 
-def test_a_folder_with_a_config_is_enough(tmp_path):
+def test_a_folder_with_only_a_config_is_enough(tmp_path):
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     sizes = {"num_key_value_heads": 1, "intermediate_size": 8, "vocab_size": 10}
     Qwen2Config(**shape, **sizes, tie_word_embeddings=False).save_pretrained(tmp_path)
@@ -220,7 +220,7 @@ def make_small():
     return lambda shape=SHAPE, lora=None: Policy.small(shape, words, lora=lora)
 
 
-def test_adapters_are_counted_as_peft_makes_them(make_small):
+def test_adapters_are_counted_as_peft_creates_them(make_small):
     for targets in ((), ("q_proj", "v_proj")):
         policy = make_small(lora=LoRAConfig(rank=3, targets=targets))
         assert policy.num_trainable == 3 * adapter_per_rank("small", SHAPE, targets)
@@ -229,7 +229,7 @@ def test_adapters_are_counted_as_peft_makes_them(make_small):
 @pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, LoRAConfig(rank=2)], ids=["full", "lora"])
 @pytest.mark.parametrize("name", [info.name for info in list_methods()])
-def test_learned_models_are_those_that_the_run_builds(name, lora, make_small, monkeypatch):
+def test_the_plan_has_the_learned_models_that_the_run_builds(name, lora, make_small, monkeypatch):
     method = method_section(name)()
     found = learned_shapes("small", SHAPE, lora, method, 4)
     policy, optimizers = make_small(lora=lora), []
@@ -287,7 +287,7 @@ def kept_bytes(policy, rows):
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "checkpointed"])
 @pytest.mark.parametrize("lora", [None, LoRAConfig(rank=2)], ids=["full", "lora"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_activations_are_what_a_forward_pass_keeps(dtype, lora, checkpointing, make_small):
+def test_activations_match_what_a_forward_pass_keeps(dtype, lora, checkpointing, make_small):
     shape = SmallPolicyConfig(layers=6, hidden=64, heads=4)
     policy = make_small(shape)
     policy.model.to(getattr(torch, dtype))
@@ -349,7 +349,7 @@ def test_advice_fits_and_every_flag_of_it_is_needed(name, gib):
     assert plan_of(changed, gib * GIB, True).peak == advice.plan.peak <= 0.9 * gib * GIB
 
 
-def test_a_plan_under_torchrun_is_that_of_each_process(monkeypatch, capsys):
+def test_a_plan_under_torchrun_is_per_process(monkeypatch, capsys):
     place = {"RANK": "0", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "8"}
     for name, value in {**place, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
@@ -370,7 +370,7 @@ def test_a_plan_under_torchrun_is_that_of_each_process(monkeypatch, capsys):
     assert sum(small.resident.values()) < sum(alone.resident.values()) / 7
 
 
-def test_plan_prints_and_starts_nothing(tmp_path, monkeypatch, capsys):
+def test_plan_prints_without_starting_a_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run(["train", "@grpo_webshop", "--plan=24"]) == 0
     out = capsys.readouterr().out

@@ -112,7 +112,7 @@ def test_ppo_is_gae_over_tokens_and_its_targets_are_not_whitened():
         ("three_spo", {"normalise": "std"}, "Known: mean, mean-std"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(name, changes, said):
+def test_invalid_settings_are_refused(name, changes, said):
     with pytest.raises(ConfigError, match=said):
         make(name, **changes)
 
@@ -124,7 +124,7 @@ def test_every_method_names_its_kind_granularity_reward_and_paper():
         assert isinstance(info.config().loss, PolicyLossConfig)
 
 
-def test_unknown_names_and_names_that_are_taken_are_refused(monkeypatch):
+def test_unknown_and_already_taken_names_are_refused(monkeypatch):
     with pytest.raises(UnknownNameError, match=r"Did you mean 'grpo'\?.*creditrl methods"):
         method_info("grppo")
     for plugin in ("nowhere.py", "no_such_module"):
@@ -144,7 +144,7 @@ def test_unknown_names_and_names_that_are_taken_are_refused(monkeypatch):
         take(GRPO)
 
 
-def test_a_config_that_can_change_is_refused():
+def test_a_mutable_config_is_refused():
     @dataclass
     class Loose:
         gamma: float = 1.0
@@ -167,7 +167,7 @@ def test_a_config_that_can_change_is_refused():
         ),
     ],
 )
-def test_credit_that_does_not_fit_the_batch_is_named(returned, said):
+def test_credit_of_the_wrong_length_is_named(returned, said):
     table = np.zeros(3)
     method = type("Mine", (Method,), {"name": "mine", "credit": lambda self, a, b: returned})
     with pytest.raises(ConfigError, match=said):

@@ -73,7 +73,7 @@ def optimizer(policy: Policy, loss: PolicyLossConfig, **options) -> PolicyOptimi
         PolicyLossConfig(clip=False, kl_coef=0.5, kl_kind="k2", entropy_coef=0.1),
     ],
 )
-def test_a_minibatch_loss_takes_every_column_of_its_own_tokens(policy, loss, rng):
+def test_a_minibatch_loss_uses_the_columns_of_its_own_tokens(policy, loss, rng):
     rows = build_rows(episodes(policy))
     chosen_M = np.flatnonzero(rng.random(rows.num_tokens) < 0.5)
     step = optimizer(policy, loss)
@@ -129,7 +129,7 @@ def test_an_update_raises_the_probability_of_turns_with_advantage(policy):
     assert gain.sum() > 0
 
 
-def test_a_turns_weight_counts_as_its_advantage_does_without_a_clip(policy):
+def test_without_a_clip_a_turns_weight_scales_its_advantage(policy):
     rows, turns = build_rows(episodes(policy)), turn_table(episodes(policy))
     tokens, found = token_table(episodes(policy)), []
     half_N = np.where(turns.episode_N < 4, 0.5, 1.5).astype(np.float32)
@@ -144,7 +144,7 @@ def test_a_turns_weight_counts_as_its_advantage_does_without_a_clip(policy):
 
 
 @pytest.mark.parametrize("unit", ["token", "turn", "sequence"])
-def test_micro_batches_weigh_another_samplers_tokens_as_the_whole_does(policy, unit, rng):
+def test_sampler_correction_weights_are_the_same_in_micro_batches(policy, unit, rng):
     rows = build_rows(episodes(policy))
     step = optimizer(policy, PolicyLossConfig(ratio="none", sampler_cap=1.2, sampler_unit=unit))
     old_M = step.logprobs(rows)
@@ -224,7 +224,7 @@ def test_checkpoints_hold_the_float32_copies():
     torch.testing.assert_close(exact, weights_of(again), rtol=0, atol=0)
 
 
-def test_gradients_of_micro_batches_are_added_up_in_float32():
+def test_gradients_of_micro_batches_are_accumulated_in_float32():
     policy, step = halved(1e-4)
     for p in policy.trainable_parameters():
         for part in (1.0, *[2.0**-10] * 512):  # each is lost beside 1 in bfloat16
@@ -248,7 +248,7 @@ def test_a_checkpoint_of_another_device_does_not_change_how_adamw_computes():
 
 
 @pytest.mark.gpu
-def test_adamw_goes_on_from_a_cpu_on_a_gpu_and_back():
+def test_adamw_continues_from_a_cpu_on_a_gpu_and_back():
     def stepped(weight, state, device):
         weight = torch.nn.Parameter(weight.to(device, copy=True))
         optimizer = adamw([weight], lr=0.1)
@@ -277,7 +277,7 @@ def test_gradients_are_scaled_only_where_they_are_clipped():
     assert np.isnan(clip_gradients([p, other], 1.0)) and other.grad.isnan().all()
 
 
-def test_replies_that_were_cut_are_left_out_of_the_loss(policy):
+def test_truncated_replies_are_left_out_of_the_loss(policy):
     found = episodes(policy)
     for k in range(3):
         first, last = found[k].turns

@@ -68,7 +68,7 @@ def assert_scored_as_sampled(policy: Policy, trajectories: list[Trajectory]) -> 
     assert own == pytest.approx(turn.logprobs[0], abs=1e-4)
 
 
-def test_prompt_ids_hold_one_token_per_feature_and_the_words_are_kept_beside(policy, episodes):
+def test_prompt_ids_have_one_token_per_picture_feature_and_the_text_ids_are_kept(policy, episodes):
     turn = episodes[0].turns[0]
     reader = policy.pictures
     assert isinstance(reader, PictureReader)
@@ -80,7 +80,7 @@ def test_prompt_ids_hold_one_token_per_feature_and_the_words_are_kept_beside(pol
     assert turn.observation not in policy.tokenizer.decode(list(turn.prompt_ids))
 
 
-def test_equal_words_under_other_pictures_are_other_rows(episodes):
+def test_equal_texts_with_different_pictures_are_different_rows(episodes):
     first, second = episodes[0].turns[0], episodes[-1].turns[0]
     assert (first.image != second.image).any()
     alike = replace(second, prompt_ids=first.prompt_ids, reply_ids=first.reply_ids)
@@ -100,14 +100,14 @@ def test_equal_words_under_other_pictures_are_other_rows(episodes):
     assert sorted(image.sum() for image in shown) == sorted(image.sum() for image in expected)
 
 
-def test_rows_in_words_have_the_same_reply_tokens(episodes):
+def test_text_rows_have_the_same_reply_tokens(episodes):
     batch = Batch.of(episodes)
     assert batch.plain_rows is not None and batch.plain_rows.image_R is None
     np.testing.assert_array_equal(batch.plain_rows.index_M, batch.rows.index_M)
     np.testing.assert_array_equal(batch.plain_rows.token_M, batch.rows.token_M)
 
 
-def test_pictures_that_are_gone_or_cannot_be_seen_are_missed(policy, episodes):
+def test_missing_and_unsupported_pictures_are_errors(policy, episodes):
     gone = [
         replace(t, turns=tuple(replace(turn, image=None) for turn in t.turns)) for t in episodes
     ]
@@ -160,7 +160,7 @@ def test_prompts_whose_earlier_pictures_differ_are_sampled_apart(policy, remembe
     assert len(same.earlier_images) == 1
 
 
-def test_the_room_for_a_reply_counts_the_pictures_and_each_has_its_place(policy):
+def test_the_context_length_counts_pictures_and_each_has_its_place(policy):
     agent = make_agent(policy)
     image = np.zeros((96, 96, 3), dtype=np.uint8)
     prompt = Prompt(TWO_PLACES, image=image, earlier_images=(image,))
@@ -177,7 +177,7 @@ def test_each_picture_of_a_prompt_is_one_place_for_vllm():
 
 
 @pytest.mark.slow
-def test_istar_trains_on_pictures_beside_a_model_of_words_and_resumes(policy, tmp_path):
+def test_istar_trains_on_pictures_with_a_text_only_reward_model_and_resumes(policy, tmp_path):
     model, words = tmp_path / "model", save_text_model(tmp_path / "words")
     policy.save(model)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
@@ -199,7 +199,7 @@ def test_istar_trains_on_pictures_beside_a_model_of_words_and_resumes(policy, tm
     assert any((moved[name] != begun[name]).any() for name in begun if "visual" in name)
 
 
-def test_models_and_settings_that_do_not_fit_pictures_are_refused(tmp_path, capsys):
+def test_models_and_settings_without_picture_support_are_refused(tmp_path, capsys):
     words = save_text_model(tmp_path / "words")
     train = [*flags(words, words), f"--run.folder={tmp_path / 'run'}", "--budget.updates=1"]
     assert run(train) == 2

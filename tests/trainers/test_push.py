@@ -31,7 +31,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_exported_folder_is_what_the_hub_gets(trained, hub, tmp_path, capsys):
+def test_the_hub_gets_the_exported_folder(trained, hub, tmp_path, capsys):
     to = tmp_path / "policy"
     assert run(["export", "policy", str(trained), "--to", str(to), "--push", "me/policy"]) == 0
     assert f"Pushed to {hub.url}/me/policy" in capsys.readouterr().out
@@ -45,7 +45,7 @@ def test_the_exported_folder_is_what_the_hub_gets(trained, hub, tmp_path, capsys
     assert hub.private["me/other"] is False and "model.safetensors" in hub.files
 
 
-def test_no_place_of_this_machine_is_uploaded(trained, hub, tmp_path):
+def test_no_local_path_is_uploaded(trained, hub, tmp_path):
     base, recipe, again = tmp_path / "base model", tmp_path / "mine.toml", tmp_path / "again"
     assert run(["export", "policy", str(trained), "--to", str(base)]) == 0
     recipe.write_text('base = "quickstart"\n')
@@ -59,7 +59,7 @@ def test_no_place_of_this_machine_is_uploaded(trained, hub, tmp_path):
     assert "'--policy.model=base model'" in card and "\nbase_model:" not in card
 
 
-def test_a_public_repository_is_written_only_when_that_is_said(hub, folder):
+def test_a_public_repository_is_written_only_on_request(hub, folder):
     hub.private["me/policy"] = False
     with pytest.raises(ConfigError, match="public; nothing was uploaded"):
         push_policy(folder, "me/policy")
@@ -69,14 +69,14 @@ def test_a_public_repository_is_written_only_when_that_is_said(hub, folder):
 
 
 @pytest.mark.parametrize("base", ["/models/mine", "../mine", "org/a/b"])
-def test_an_adapter_of_a_base_on_this_machine_is_not_pushed(hub, folder, base):
+def test_an_adapter_of_a_local_base_is_not_pushed(hub, folder, base):
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
     with pytest.raises(ConfigError, match="without --adapter"):
         push_policy(folder, "me/policy")
     assert hub.private == {}
 
 
-def test_a_hub_that_refuses_or_is_not_there_is_said_in_a_line(hub, folder, monkeypatch):
+def test_a_hub_that_refuses_or_is_unreachable_is_a_one_line_error(hub, folder, monkeypatch):
     hub.refuses = True
     for said in ("You may not write here", "could not be pushed"):
         with pytest.raises(CreditRLError, match=said) as caught:
@@ -94,7 +94,7 @@ def test_a_hub_that_refuses_or_is_not_there_is_said_in_a_line(hub, folder, monke
         ([], "Missing target"),
     ],
 )
-def test_a_bad_push_is_one_line_before_anything_is_written(
+def test_a_bad_push_is_a_one_line_error_before_anything_is_written(
     flags, said, trained, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
@@ -105,7 +105,7 @@ def test_a_bad_push_is_one_line_before_anything_is_written(
     assert said in line and list(tmp_path.iterdir()) == []
 
 
-def test_without_the_package_the_command_that_brings_it_is_named(folder, monkeypatch):
+def test_a_missing_package_is_named_with_its_install_command(folder, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match="pip install huggingface_hub"):
         push_policy(folder, "me/policy")

@@ -16,7 +16,7 @@ from unittest.mock import MagicMock, patch
 import numpy as np
 import pytest
 
-# Ray listens on the loopback alone where it may not form clusters; it reads this when imported.
+# Ray listens only on the loopback if it must not form clusters; it reads this on import.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 import ray as ray_module
@@ -145,7 +145,7 @@ def test_shards_and_engines_play_what_one_process_plays(node):
     venvs[1].close()
 
 
-def test_engines_sample_ahead_what_a_copy_in_this_process_does(cluster):
+def test_engines_sampling_ahead_agree_with_a_copy_in_this_process(cluster):
     shape = PolicyConfig(small=SHAPE)
     on_ray = RolloutConfig(ray=RayConfig("auto", engines=2), ahead=1)
     rays = RaySampler(TrainConfig(policy=shape, rollout=on_ray))
@@ -183,7 +183,7 @@ def die_at_turn_3(agent: Any, cluster: Any, node: Any, pool: Any, lost: int) -> 
     agent.answer = answer_or_die
 
 
-def test_a_node_that_dies_while_episodes_run_costs_them_and_not_the_run(cluster, node):
+def test_a_node_that_dies_during_episodes_costs_only_those_episodes(cluster, node):
     policy = make_policy()
     venv = make_venv(COPIES, GROUP, workers=2, worker_context="ray")
     pool: Any = venv.copies
@@ -206,7 +206,7 @@ def test_a_node_that_dies_while_episodes_run_costs_them_and_not_the_run(cluster,
     venv.close()
 
 
-def test_episodes_of_a_node_that_dies_are_played_again_on_the_one_that_is_left(cluster, node):
+def test_episodes_of_a_dead_node_are_replayed_on_the_remaining_one(cluster, node):
     policy = make_policy()
     venv = make_venv(COPIES, GROUP, workers=2, worker_context="ray")
     pool, agent = venv.copies, make_agent(policy)
@@ -231,7 +231,7 @@ def are_missed(engines: Any, policy: Policy, why: str) -> None:
             engines.load(policy)
 
 
-def test_engines_get_new_adapters_and_ones_that_do_not_are_found_out(cluster):
+def test_engines_get_new_adapters_and_stale_ones_are_detected(cluster):
     lora = LoRAConfig(rank=2)
     policy = make_policy(lora=lora)
     engines = make_engines(policy, small=SHAPE, lora=lora)
@@ -261,7 +261,7 @@ def ask(agent: Any) -> list[tuple[int, ...]]:
     return [reply.token_ids for reply in agent.act(prompts)]
 
 
-def test_an_engine_in_the_place_of_another_is_probed_before_its_replies_count(cluster):
+def test_a_replacement_engine_is_probed_before_its_replies_count(cluster):
     policy = make_policy()
     engines = make_engines(policy, engines=1)
     agent = RayAgent(policy, engines, max_new_tokens=2)
@@ -292,7 +292,7 @@ def test_an_engine_in_the_place_of_another_is_probed_before_its_replies_count(cl
     engines.close()
 
 
-def test_engines_that_see_say_of_several_pictures_what_one_process_says(cluster, tmp_path):
+def test_vision_engines_give_the_replies_of_one_process_for_several_pictures(cluster, tmp_path):
     policy = make_vision_policy()
     policy.save(tmp_path / "policy")
     engines = make_engines(policy, 1, model=str(tmp_path / "policy"), dtype="float32")
@@ -321,7 +321,7 @@ def test_engines_that_see_say_of_several_pictures_what_one_process_says(cluster,
     engines.close()
 
 
-def test_no_engine_that_lasts_ends_the_run_and_says_why(cluster, monkeypatch):
+def test_a_run_whose_engines_all_fail_ends_with_the_reason(cluster, monkeypatch):
     class Dying:
         def __init__(self, *settings: Any) -> None:
             pass
@@ -346,7 +346,7 @@ def test_no_engine_that_lasts_ends_the_run_and_says_why(cluster, monkeypatch):
             make_engines(policy, engines=1).load(policy)
 
 
-def test_an_engine_that_the_cluster_has_no_room_for_is_not_waited_for(cluster, monkeypatch):
+def test_the_run_does_not_wait_for_an_engine_without_room(cluster, monkeypatch):
     policy = make_policy()
     engines = make_engines(policy)
     agent = RayAgent(policy, engines, max_new_tokens=2)
@@ -384,10 +384,10 @@ class KilledForMemory:
         pass
 
 
-def test_an_actor_that_was_ended_for_its_memory_is_lost_as_others_are(monkeypatch):
+def test_an_actor_killed_for_its_memory_is_handled_like_any_lost_one(monkeypatch):
     pool = object.__new__(RayPool)
     pool._ray, pool._futures = KilledForMemory(), {0: object()}
-    with pytest.raises(EOFError):  # the pool's sign of a shard that has gone
+    with pytest.raises(EOFError):  # the pool's signal for a lost shard
         pool._receive(0)
     engines = object.__new__(TransformersEngines)
     engines.ray, engines._steps, engines._probe, engines.lost = KilledForMemory(), [], None, 0
@@ -395,13 +395,13 @@ def test_an_actor_that_was_ended_for_its_memory_is_lost_as_others_are(monkeypatc
     begun = SimpleNamespace(__ray_ready__=MagicMock())
     monkeypatch.setattr(engines, "_start", lambda *, again: begun)
     engines._stale = None
-    # Where none lasts, the run says what Ray said.
+    # If none survives, the run reports what Ray said.
     with pytest.raises(EngineError, match="4 engines .* lasted .*running low on memory"):
         engines.answer({}, [Prompt("", copy=0)], torch.zeros(1, 1))
     assert engines.lost == 4 and not engines._places
 
 
-def test_a_cluster_without_room_or_without_anything_to_place_is_refused(cluster):
+def test_a_cluster_without_room_or_without_anything_to_run_is_refused(cluster):
     config = replace(TrainConfig(), rollout=RolloutConfig(ray=RayConfig("auto", shards=99)))
     with pytest.raises(ConfigError, match="4 CPUs, and 99 shards .* need 99"):
         connect(config)
@@ -419,9 +419,7 @@ def test_a_cluster_without_room_or_without_anything_to_place_is_refused(cluster)
         (0, 2, "auto", ""),
     ],
 )
-def test_engines_on_this_machine_leave_the_policys_gpu_alone(
-    monkeypatch, gpus, engines, device, visible
-):
+def test_local_engines_do_not_use_the_policys_gpu(monkeypatch, gpus, engines, device, visible):
     seen: dict[str, Any] = {}
 
     def init(**options: Any) -> None:

@@ -90,7 +90,7 @@ def agree(replies: list[Reply], policy: Any) -> None:
 
 
 @needs_vllm
-def test_engines_say_what_one_in_this_process_says_also_after_an_update(
+def test_engines_agree_with_one_in_this_process_even_after_an_update(
     engines: VLLMEngines,
 ) -> None:
     policy = small_policy()
@@ -127,7 +127,7 @@ def test_a_skipped_sync_is_caught(
 
 
 @needs_vllm
-def test_an_engine_killed_in_the_middle_costs_no_reply(engines: VLLMEngines) -> None:
+def test_an_engine_killed_during_a_call_costs_no_reply(engines: VLLMEngines) -> None:
     policy = small_policy(seed=2)
     agent = make_agent(engines, policy)
     undisturbed = [said(ask(agent, turn)) for turn in range(4)]
@@ -225,7 +225,7 @@ def test_a_run_samples_with_vllm_on_the_cluster(
     assert [row["engines_lost"] for row in trained] == [0, 0]
 
 
-def test_vllm_is_not_let_loose_on_gpus_that_others_may_have(
+def test_vllm_is_refused_on_gpus_that_others_may_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
@@ -233,7 +233,7 @@ def test_vllm_is_not_let_loose_on_gpus_that_others_may_have(
         _VLLMEngine(None, {}, on_gpu=False)
 
 
-def test_vllm_that_is_missing_is_said_before_the_run_begins(
+def test_a_missing_vllm_is_reported_before_the_run_begins(
     cluster: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def find_vllm() -> str:
@@ -244,7 +244,7 @@ def test_vllm_that_is_missing_is_said_before_the_run_begins(
         RaySampler(make_config(engines=1))
 
 
-def test_what_no_package_is_found_for_is_said_in_one_line(
+def test_a_missing_package_on_the_cluster_is_a_one_line_error(
     cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A module that the cluster's processes cannot import, as where creditrl is not installed.
@@ -256,7 +256,7 @@ def test_what_no_package_is_found_for_is_said_in_one_line(
         RaySampler(make_config(engines=1))
 
 
-def test_an_engine_that_is_closed_leaves_no_adapter_behind() -> None:
+def test_a_closed_engine_leaves_no_adapter_files() -> None:
     engine = object.__new__(_VLLMEngine)
     engine._engine, engine._adapter = MagicMock(), None
     engine.load_adapter({"adapter_config.json": b"{}"})
@@ -266,7 +266,7 @@ def test_an_engine_that_is_closed_leaves_no_adapter_behind() -> None:
     assert not folder.exists()
 
 
-def test_a_run_that_is_refused_leaves_its_cluster(
+def test_a_refused_run_disconnects_from_its_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = []

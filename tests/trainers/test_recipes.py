@@ -55,7 +55,7 @@ def test_a_recipe_resolves(name):
     assert "paper" in find_recipe(f"@{name}").read_text("utf-8").partition("[run]")[0]
 
 
-def test_another_method_takes_what_it_has_a_field_for():
+def test_another_method_keeps_the_settings_it_has_fields_for():
     data = {
         "method": {"name": "gigpo", "invalid_penalty": 0.3, "loss": {"entropy_coef": 0.7}},
         "budget": {"updates": 1},

@@ -63,14 +63,14 @@ def test_recorded_episodes_have_the_experts_own_tokens(form, tmp_path):
         assert [t.reply_ids for t in mine.turns] == [t.reply_ids for t in theirs.turns]
 
 
-def test_another_form_says_the_same_actions(react):
+def test_another_form_gives_the_same_actions(react):
     found = react.recorded(get_form("dialogue"), episodes=2)
     assert len(found) == 2
     for turn in (turn for t in found for turn in t.turns):
         assert react.tokenizer.decode(turn.reply_ids) == f"{turn.action}<eos>"
 
 
-def test_what_cannot_be_cloned_is_said(react):
+def test_conversations_that_cannot_be_cloned_are_refused(react):
     for form in (get_form("tags"), get_form("react", list_actions=True)):
         with pytest.raises(ConfigError, match="tells the admissible actions"):
             react.recorded(form)

@@ -1,4 +1,4 @@
-"""Many runs from one command: finished ones stay, cut ones go on, failed ones are told."""
+"""Many runs from one command: finished ones stay, cut ones resume, failed ones are reported."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_runs_are_done_once_and_a_failed_one_does_not_stop_the_others(tmp_path):
         run_pool([planned("good", "--budget.updates=2")], tmp_path / "many", workers=1, show=print)
 
 
-def test_nothing_begins_where_one_of_the_runs_is_a_mistake(tmp_path):
+def test_no_run_starts_if_one_of_them_is_invalid(tmp_path):
     runs = [planned("one", "--budget.updates=1"), planned("two", "--budget.updates=-1")]
     with pytest.raises(ConfigError, match=r"budget\.updates is -1"):
         run_pool(runs, tmp_path / "many", workers=1, show=print)
@@ -91,7 +91,7 @@ def rows(folder: Path) -> list[dict[str, float]]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a child outlives a killed parent")
-def test_a_killed_command_takes_its_runs_with_it_and_goes_on(tmp_path):
+def test_a_killed_command_ends_its_runs_and_can_be_resumed(tmp_path):
     folder, here = tmp_path / "many", Path(__file__).parent
     script = COMMAND.format(here=str(here), above=str(here.parent), folder=str(folder))
     parent = subprocess.Popen([sys.executable, "-c", script])

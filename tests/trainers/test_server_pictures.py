@@ -158,7 +158,7 @@ def test_a_server_gets_token_ids_and_pictures_in_their_order(server):
     assert (reply.image is LIGHT) and reply.earlier_images == (DARK,)
 
 
-def test_what_a_server_said_of_pictures_is_scored_as_the_trainer_scores_it(server, policy):
+def test_a_servers_replies_to_pictures_have_the_trainers_log_probabilities(server, policy):
     trajectories = play(make_agent(server), recent_images=2)
     rows = build_rows(trajectories)
     assert {len(shown) for shown in rows.images} == {1, 2}
@@ -166,7 +166,7 @@ def test_what_a_server_said_of_pictures_is_scored_as_the_trainer_scores_it(serve
     np.testing.assert_allclose(policy.score(rows), said, atol=1e-4)
 
 
-def test_a_prompt_with_pictures_and_one_in_words_are_answered_in_their_order(server):
+def test_prompts_with_and_without_pictures_are_answered_in_order(server):
     agent, prompts = make_agent(server), [Prompt("push up"), TWO, Prompt("push up")]
     together, apart = agent.act(prompts), [agent.act([prompt])[0] for prompt in prompts]
     assert [(r.prompt_ids, r.token_ids) for r in together] == [
@@ -183,7 +183,7 @@ def test_the_probe_of_a_sync_shows_the_server_its_picture(server, policy):
         probe.check(engine, policy)
 
 
-def test_a_server_that_drops_what_it_is_sent_is_found_out_before_training(server, tmp_path):
+def test_a_server_that_ignores_new_weights_is_detected_before_training(server, tmp_path):
     def push(policy: Policy) -> float:
         return WeightSync(engine_of(server), folder=tmp_path, engine_has=policy).push(policy)
 
@@ -196,7 +196,7 @@ def test_a_server_that_drops_what_it_is_sent_is_found_out_before_training(server
         push(server.policy)
 
 
-def test_a_server_of_another_processor_or_without_the_path_is_one_clear_error(server, policy):
+def test_a_server_with_another_processor_or_without_the_path_is_a_clear_error(server, policy):
     processor = type(policy.image_processor)(
         patch_size=16, temporal_patch_size=1, merge_size=2, min_pixels=16_384, max_pixels=20_000
     )

@@ -1,4 +1,4 @@
-"""Many methods score the same episodes: each as itself, held out, and the policy stays as it is."""
+"""Many methods score the same episodes: each as in training, held out, policy unchanged."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def episodes(policy) -> list[Trajectory]:
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_every_method_scores_what_any_run_recorded_and_moves_no_weight(name, policy, episodes):
+def test_every_method_scores_any_recorded_run_and_changes_no_weight(name, policy, episodes):
     before = {key: value.clone() for key, value in policy.model.state_dict().items()}
     table, credit = credit_side_by_side(of(name), episodes, policy, ROLLOUT, passes=1)
     assert len(table) == sum(len(t.turns) for t in episodes)
@@ -71,7 +71,7 @@ def test_every_method_scores_what_any_run_recorded_and_moves_no_weight(name, pol
         torch.testing.assert_close(value, before[key], rtol=0, atol=0)
 
 
-def test_an_update_is_a_batch_of_its_own_and_scored_as_in_training(policy, episodes):
+def test_each_update_is_its_own_batch_and_scored_as_in_training(policy, episodes):
     # PG's baseline is the batch's mean return, and group 0 of two updates are two groups.
     later = play(policy, version=1)
     methods = of("pg", "grpo", "gigpo", "rloo")
@@ -118,7 +118,7 @@ class Telling(Method[Any]):
         return Credit(self.name, advantage_N=turns.require("told_N", hint="Teller adds it"))
 
 
-def test_an_episode_is_scored_by_models_that_were_fitted_to_others(policy, episodes):
+def test_an_episode_is_scored_by_models_fitted_to_other_episodes(policy, episodes):
     method = Telling(None)
     of_one = dataclasses.replace(ROLLOUT, groups=1)
     _, credit = credit_side_by_side({"t": method}, episodes, policy, of_one, passes=3)
@@ -145,7 +145,7 @@ def test_models_on_shared_base_weights_leave_no_adapter(episodes):
     np.testing.assert_allclose(policy.score(rows), token_table(played).logprob_M, atol=1e-4)
 
 
-def test_what_a_token_level_method_says_of_a_turn_is_the_mean_over_its_tokens(policy, episodes):
+def test_a_turns_credit_from_a_token_level_method_is_the_mean_over_its_tokens(policy, episodes):
     class Tokens(Method[Any]):
         name = "pg"
 
@@ -175,7 +175,7 @@ def corridor(
 THREE_SPO = {"s": ThreeSPO(ThreeSPOConfig(normalise="mean", scores=StateScoreConfig(alpha=1.0)))}
 
 
-def test_three_spo_compares_transitions_out_of_equal_states(policy):
+def test_three_spo_compares_transitions_from_equal_states(policy):
     # Two members leave A: one moves to B and succeeds there, the other stays (w = 1/2 with no
     # visit: rewards 1/2 and 0), then moves on at A a second time and fails at C (1/2). At B one
     # transition stands alone: 0. Mean of A's three: 1/3.
@@ -184,7 +184,7 @@ def test_three_spo_compares_transitions_out_of_equal_states(policy):
     np.testing.assert_allclose(credit["s"], [1 / 6, 0, -1 / 3, 1 / 6], atol=1e-6)
 
 
-def test_three_spo_counts_states_of_episodes_before(policy):
+def test_three_spo_counts_states_of_earlier_episodes(policy):
     # One group before passed A and B once each, and failed: N = 1, rate 0, S = 1, w = exp(-.1)/2.
     # x moves to B and stays there to succeed: w, 1/2 + (1/2 - w); y stays at A twice, then fails.
     before = [corridor("b", "ABC", False, group=1), corridor("c", "ABC", False, group=1)]
@@ -199,7 +199,7 @@ def test_three_spo_counts_states_of_episodes_before(policy):
     np.testing.assert_allclose(grown["s"][4:], expected, atol=1e-6)
 
 
-def test_three_spo_compares_scores_with_the_scores_of_episodes_before(policy):
+def test_three_spo_compares_scores_with_those_of_earlier_episodes(policy):
     # A and B had 1/2. x moves to B (0) and ends with 0.8; y stays at A (0) and ends with 0.2. Mean
     # of A's three: -0.1.
     before = [corridor(name, "ABC", False, group=1, score=0.5) for name in "bc"]
@@ -220,7 +220,9 @@ def test_three_spo_compares_scores_with_the_scores_of_episodes_before(policy):
         ("rloo", {"group_size": 1}, "every episode here is a group of its own"),
     ],
 )
-def test_what_episodes_lack_is_named_with_how_to_record_it(name, record, message, policy):
+def test_missing_fields_of_episodes_are_named_with_how_to_record_them(
+    name, record, message, policy
+):
     played = play(policy, **record)
     states = record.get("hash_states", "state")
     with pytest.raises(CreditInputError, match=f"{name}.*{message}"):
@@ -232,13 +234,13 @@ def test_what_episodes_lack_is_named_with_how_to_record_it(name, record, message
     assert list(credit) == ["pg"] and list(refused) == [name]
 
 
-def test_texts_are_hashed_from_what_is_stored(policy):
+def test_state_hashes_are_computed_from_stored_texts(policy):
     played = play(policy, hash_states=None)
     _, credit = credit_side_by_side(of("hgpo", "three_spo"), played, policy, ROLLOUT)
     assert credit["hgpo"].any() and credit["three_spo"].any()
 
 
-def test_transitions_of_a_search_are_no_episodes(policy, episodes):
+def test_transitions_of_a_search_do_not_count_as_episodes(policy, episodes):
     part = dataclasses.replace(episodes[0], terminated=False, truncated=False)
     with pytest.raises(CreditInputError, match=f"Episode {part.id} has no end"):
         credit_side_by_side(of("grpo"), [part, *episodes[1:]], policy, ROLLOUT)

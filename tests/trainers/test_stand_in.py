@@ -1,4 +1,4 @@
-"""A new policy for episodes whose own one is not there."""
+"""A substitute policy for episodes whose own policy is not available."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from creditrl.trainers.stand_in import stand_in
 from creditrl.types import Task, Turn
 
 
-def test_turns_are_told_in_the_tokens_of_the_new_policy() -> None:
+def test_turns_are_retokenised_for_the_substitute_policy() -> None:
     turn = Turn(
         "You see a mug 1.", "<action>take mug 1</action>", "take mug 1", 1.0, logprobs=(-1.0,)
     )

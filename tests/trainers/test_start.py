@@ -40,7 +40,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     return SimpleNamespace(result=result, seen=seen, folder=folder)
 
 
-def test_every_update_is_handed_on_and_in_a_data_frame(trained, monkeypatch):
+def test_every_update_is_passed_to_the_callback_and_in_the_data_frame(trained, monkeypatch):
     assert [(row["phase"], row["update"]) for row in trained.seen] == [("train", 1), ("train", 2)]
     frame = trained.result.metrics
     assert isinstance(frame, pandas.DataFrame)
@@ -51,7 +51,7 @@ def test_every_update_is_handed_on_and_in_a_data_frame(trained, monkeypatch):
     assert trained.result.metrics[-1]["update"] == 2
 
 
-def test_what_a_run_returns(trained):
+def test_a_run_returns_evaluations_policy_and_agent(trained):
     result = trained.result
     assert list(result.evaluations) == ["before", "after"]
     assert list(result.evaluations["after"]) == ["sampled", "greedy"]
@@ -67,7 +67,7 @@ def test_what_a_run_returns(trained):
     assert "<td>after gigpo</td>" in page and "After training against before" in page
 
 
-def test_the_command_that_the_run_notes_makes_the_same_run(trained, tmp_path, capsys):
+def test_the_recorded_command_makes_the_same_run(trained, tmp_path, capsys):
     words = (trained.folder / "command.txt").read_text().split()
     assert words[:3] == ["creditrl", "train", "@quickstart"] and "--run.seed=3" in words
     assert run([*words[1:-1], f"--run.folder={tmp_path / 'two'}"]) == 0
@@ -79,7 +79,7 @@ def test_the_command_that_the_run_notes_makes_the_same_run(trained, tmp_path, ca
     assert start == other
 
 
-def test_a_run_goes_on_with_more_updates(trained, tmp_path):
+def test_a_run_can_be_continued_with_more_updates(trained, tmp_path):
     folder = tmp_path / "one"
     shutil.copytree(trained.folder, folder)
     result = t.train(folder=folder, run={"resume": True}, budget={"updates": 3}, quiet=True)
@@ -95,7 +95,7 @@ def test_a_method_of_this_process_needs_no_plugin(tmp_path, monkeypatch):
     assert result.config.method.name == "from_a_cell"
 
 
-def test_what_cannot_be_trained_is_refused(trained, tmp_path):
+def test_untrainable_settings_are_refused(trained, tmp_path):
     plugin = tmp_path / "broken.py"
     plugin.write_text("raise RuntimeError('imported')\n")
     with pytest.raises(RuntimeError, match="imported"):
@@ -110,7 +110,7 @@ def test_what_cannot_be_trained_is_refused(trained, tmp_path):
         t.train("@quickstart", TINY, folder=trained.folder)
 
 
-def test_the_package_brings_torch_only_when_it_is_needed():
+def test_the_package_imports_torch_only_when_needed():
     code = (
         "import sys, creditrl.trainers as t; t.train, t.TrainConfig, t.register_method;"
         "import creditrl.trainers.credit, creditrl.trainers.losses;"
@@ -121,7 +121,7 @@ def test_the_package_brings_torch_only_when_it_is_needed():
         _ = t.trian
 
 
-def test_a_live_curve_is_replaced_no_more_often_than_asked(monkeypatch):
+def test_a_live_curve_is_redrawn_no_more_often_than_requested(monkeypatch):
     shown: list[Any] = []
 
     def display(picture: Any, display_id: bool) -> SimpleNamespace:

@@ -1,4 +1,4 @@
-"""The stopwatch: parts within parts by hand, those of an update, and what a run says of them."""
+"""The stopwatch: nested parts by hand, the parts of an update, and what a run reports."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Clock:
         setattr(owner, name, slowed)
 
 
-def test_a_part_within_another_stops_that_one():
+def test_a_nested_part_pauses_the_outer_one():
     clock, cpu = Clock(), Clock()
     watch = Stopwatch(clock, cpu)
     with watch.part("other"):
@@ -64,7 +64,7 @@ def test_a_part_that_ends_with_an_error_counts():
     assert watch.take() == {"update": 3.0, "credit": 1.0}
 
 
-def test_parts_add_up_over_updates_and_are_one_line():
+def test_parts_add_up_over_updates_and_are_printed_in_one_line():
     rows = [
         {"phase": "train", "seconds/update": 1.0, "seconds/generation": 5.0, "loss": 0.1},
         {"phase": "train", "seconds/update": 2.0, "seconds/generation": 2.0, "cpu/models": 1.0},

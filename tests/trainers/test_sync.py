@@ -1,4 +1,4 @@
-"""New weights reach the engine, and where they do not, somebody says so."""
+"""New weights reach the engine; if they do not, it is reported."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_an_engine_that_keeps_the_old_weights_is_caught_however_small_the_step(s
     blind.push(policy)
 
 
-def test_an_engine_with_old_weights_stays_refused_however_often_it_is_asked():
+def test_an_engine_with_old_weights_is_refused_on_every_attempt():
     probe = Probe(SyncConfig(prompts=1, length=1), 2, 8, torch.float32)
     before_PV, now_PV = torch.tensor([[-0.5, -1.0]]), torch.tensor([[-0.5005, -1.0005]])
     old, new = ([{0: float(p), 1: float(q)}] for p, q in (before_PV[0], now_PV[0]))
@@ -97,7 +97,7 @@ def test_an_engine_with_old_weights_stays_refused_however_often_it_is_asked():
     assert probe.judge("it", new, now_PV) == 0
 
 
-def test_prefixes_of_before_are_caught():
+def test_stale_cached_prefixes_are_caught():
     policy, engine = small_policy(), Engine()
     sync = WeightSync(engine)
     sync.push(policy)
@@ -151,7 +151,7 @@ def test_base_weights_are_sent_when_they_change_and_adapters_every_time():
     assert not adapters[-1].exists()
 
 
-def test_settings_that_cannot_work_are_refused():
+def test_unworkable_settings_are_refused():
     data: dict[str, Any] = {"budget": {"updates": 1}}
     served = ["--rollout.backend", "vllm-server"]
     with pytest.raises(ConfigError, match="rollout.vllm.base_url is missing"):
@@ -165,7 +165,7 @@ def test_settings_that_cannot_work_are_refused():
             resolve(data, [f"--rollout.vllm.{flag}"], "recipe", "train")
 
 
-def test_a_run_may_go_on_with_a_server_at_another_address():
+def test_a_run_can_resume_with_a_server_at_another_address():
     config = resolve({"budget": {"updates": 1}}, [], "recipe", "train")
     hashes = []
     runs = (("http://a/v1", "free"), ("http://b/v1", "free"), ("http://a/v1", "listed"))
@@ -289,7 +289,7 @@ def test_a_server_swaps_adapters_by_path(vllm_server, tmp_path):
 
 
 @needs_vllm
-def test_a_server_on_a_cpu_that_goes_on_with_packed_weights_is_caught(vllm_server, tmp_path):
+def test_a_cpu_server_that_keeps_using_packed_weights_is_caught(vllm_server, tmp_path):
     # It answers that all is well. On a GPU the weights would be new ones.
     policy = small_policy(seed=7)
     engine = ServerEngine(vllm_server)

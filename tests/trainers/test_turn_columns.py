@@ -41,7 +41,7 @@ def test_parts_of_tokens_are_averaged_over_the_turn():
     assert found["part/gae"].tolist() == [2, 5, 7] and found["advantage"].tolist() == [1, 1, 1]
 
 
-def test_means_are_metrics_but_of_numbers_and_advantages():
+def test_means_are_metrics_except_for_numbering_and_advantages():
     columns = {"implicit": np.array([1.0, 3.0]), "segment": np.arange(2), "advantage": np.ones(2)}
     assert column_means(columns) == {"turn_mean/implicit": 2.0}
     assert column_means({"implicit": np.zeros(0)}) == {}

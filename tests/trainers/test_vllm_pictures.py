@@ -1,4 +1,4 @@
-"""vLLM as the eyes and mouth of a vision-language policy: the same numbers as transformers."""
+"""vLLM as the sampler of a vision-language policy: the same numbers as transformers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def make_agent(engine: LocalEngine, policy: Any) -> VLLMAgent:
 
 @pytest.mark.parametrize("recent_images", [1, 3])
 @pytest.mark.parametrize("observation", ["image", "both"])
-def test_what_vllm_said_of_a_picture_is_as_probable_as_the_trainer_says(
+def test_vllms_log_probabilities_for_a_picture_equal_the_trainers(
     engine, seeing, observation, recent_images
 ):
     policy = seeing(seed=1)
@@ -88,7 +88,7 @@ def test_what_vllm_said_of_a_picture_is_as_probable_as_the_trainer_says(
     assert all(turn.plain_ids for t in trajectories for turn in t.turns)
 
 
-def test_what_is_said_depends_on_the_picture(engine, seeing):
+def test_replies_depend_on_the_picture(engine, seeing):
     policy = seeing(seed=2)
     WeightSync(engine).push(policy)
     agent = make_agent(engine, policy)
@@ -104,7 +104,7 @@ def shown(image: np.ndarray) -> Prompt:
     return Prompt(f"push {IMAGE_PLACEHOLDER} up", 0, image=image)
 
 
-def test_old_eyes_are_caught(engine, seeing, monkeypatch):
+def test_stale_vision_weights_are_caught(engine, seeing, monkeypatch):
     policy = seeing(seed=3)
     sync = WeightSync(engine)
     sync.push(policy)
@@ -126,7 +126,7 @@ def test_old_eyes_are_caught(engine, seeing, monkeypatch):
     assert sync.push(policy) < 1e-4
 
 
-def test_adapters_of_the_eyes_are_swapped_as_well(engine, seeing):
+def test_vision_adapters_are_swapped_too(engine, seeing):
     policy = seeing(seed=4, lora=LORA)
     sync = WeightSync(engine)
     for seed in range(2):
@@ -134,7 +134,7 @@ def test_adapters_of_the_eyes_are_swapped_as_well(engine, seeing):
         move(policy, seed=seed)
 
 
-def test_another_processor_than_the_policys_is_found_out(engine, seeing):
+def test_a_processor_that_differs_from_the_policys_is_detected(engine, seeing):
     policy = seeing()
     WeightSync(engine).push(policy)
     processor = type(policy.image_processor)(
@@ -156,7 +156,7 @@ def test_more_pictures_than_the_engine_was_built_for_are_refused(engine, seeing)
         make_agent(engine, seeing()).act([prompt])
 
 
-def test_what_a_server_said_of_pictures_is_as_probable_as_the_trainer_says(server, seeing):
+def test_a_servers_log_probabilities_for_pictures_equal_the_trainers(server, seeing):
     policy, there = seeing(seed=1), ServerEngine(server)
     agent = VLLMAgent(there, policy.tokenizer, max_new_tokens=4, seed=1, pictures=policy.pictures)
     # The server has the weights that it was started with.
@@ -170,7 +170,7 @@ def test_what_a_server_said_of_pictures_is_as_probable_as_the_trainer_says(serve
     assert halves[0].token_ids and not halves[0].error
 
 
-def test_a_server_sees_with_all_of_the_weights_that_it_is_sent(server, seeing, tmp_path):
+def test_a_server_uses_all_the_vision_weights_it_is_sent(server, seeing, tmp_path):
     policy = seeing(seed=2)
     there = shown_pictures(server, policy)
     sync = WeightSync(there, folder=tmp_path / "sync")
@@ -192,7 +192,7 @@ def shown_pictures(server: str, policy: Any) -> ServerEngine:
 
 
 @pytest.mark.parametrize("trained", ["--policy.lora.rank=4", "--policy.lora=None"])
-def test_a_run_trains_what_a_server_sees_with(server, seeing, tmp_path, trained):
+def test_a_run_trains_the_vision_weights_of_a_server(server, seeing, tmp_path, trained):
     policy = seeing(seed=1)
     policy.save(tmp_path / "model")
     folder = tmp_path / "run"
@@ -210,7 +210,7 @@ def test_a_run_trains_what_a_server_sees_with(server, seeing, tmp_path, trained)
     shown_pictures(server, policy).load_folder(tmp_path / "model")
 
 
-def test_an_engine_for_text_is_shown_none(seeing, tmp_path):
+def test_an_engine_for_pictures_needs_the_tokenizer(seeing, tmp_path):
     # Without the tokenizer there is nothing to read pictures with.
     policy = seeing()
     policy.base.config.save_pretrained(tmp_path)
@@ -228,7 +228,7 @@ def test_an_engine_for_text_is_shown_none(seeing, tmp_path):
     ],
     indirect=["seeing"],
 )
-def test_istar_trains_on_pictures_that_vllm_was_shown(seeing, tmp_path, where):
+def test_istar_trains_on_pictures_sampled_with_vllm(seeing, tmp_path, where):
     policy = seeing()
     policy.save(tmp_path / "model")
     words = save_text_model(tmp_path / "words")

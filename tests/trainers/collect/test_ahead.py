@@ -114,7 +114,7 @@ def test_collecting_ahead_is_a_stale_policy_that_plays_in_turns_and_resumes(name
             torch.testing.assert_close(weights(policy)[key], value, rtol=0, atol=0)
 
 
-def test_a_copy_that_is_not_the_policy_is_noticed_where_it_should_be():
+def test_a_copy_with_wrong_weights_is_detected_while_it_should_match():
     trainer = make_trainer("grpo", make_policy())
     trainer.collector.held.take = lambda: None
     with torch.no_grad():
@@ -188,7 +188,7 @@ def ahead_of(inner: Collector, **options: Any) -> AheadCollector:
     return AheadCollector(inner, agent, Held(), watch=Stopwatch(), **options)
 
 
-def test_the_next_update_is_collected_while_this_one_is_learned_from():
+def test_the_next_update_is_collected_during_the_current_one():
     learning, done = threading.Event(), []
     # Update 1 ends only after its caller has got update 0: without a thread this would deadlock.
     inner = Scripted(
@@ -206,7 +206,7 @@ def test_the_next_update_is_collected_while_this_one_is_learned_from():
         assert collector.collect(1).environment_turns == 1
 
 
-def test_an_error_of_the_thread_is_raised_where_its_update_is_asked_for():
+def test_an_error_in_the_thread_is_raised_when_its_update_is_requested():
     def fail(update: int) -> None:
         if update == 1:
             raise EngineError("the engine is gone")
@@ -432,7 +432,7 @@ def train(folder: Path, updates: int, *flags: str) -> list[dict[str, float]]:
     return rows_of(folder)
 
 
-def test_a_run_that_collects_ahead_goes_on_to_the_same_next_updates(tmp_path, capsys):
+def test_a_run_that_collects_ahead_resumes_to_the_same_next_updates(tmp_path, capsys):
     whole = train(tmp_path / "whole", 5)
     said = " ".join(capsys.readouterr().out.split())
     assert "Updates: " in said and "episodes were collected beside" in said

@@ -100,7 +100,7 @@ def test_a_group_with_a_failed_continuation_is_dropped_whole(name):
     make_method(name).credit(turns, None)
 
 
-def test_where_every_group_fails_an_update_says_why():
+def test_an_update_in_which_every_group_fails_gives_the_reason():
     with pytest.raises(CreditInputError, match="All 1 groups of update 0 .*no answer"):
         failing("branch", groups=1).collect(0)
 
@@ -133,7 +133,7 @@ def test_a_branch_is_an_episode_that_could_have_been_played_from_the_start(name)
     assert len({*members}) == len(members)
 
 
-def test_values_of_states_are_mean_rewards_as_the_run_asks_for_them():
+def test_values_of_states_are_means_of_the_runs_reward():
     # All states, and rewards of 1 a turn: the value is the mean number of turns to the end.
     def ones(turns):
         return dataclasses.replace(turns, reward_N=np.ones(len(turns)))
@@ -158,7 +158,7 @@ def leaf(length, success=False, group=0, parent=-1, left=0):
     return Leaf(make_trajectory(turns, group=group, success=success), (), parent, left)
 
 
-def test_anywhere_draws_so_many_nodes_of_each_tree_and_none_that_nothing_follows():
+def test_anywhere_draws_a_fixed_number_of_nonterminal_nodes_per_tree():
     leaves = [leaf(4), leaf(1), leaf(3, parent=0, left=2), leaf(3)]
     seen = set()
     for seed in range(50):

@@ -31,7 +31,7 @@ def sokoban(copies=4):
 
 
 @pytest.mark.parametrize(("most", "ended"), [(1, False), (4, True)])
-def test_every_turn_says_what_the_expert_would_do_in_ids_of_a_reply(most, ended):
+def test_every_turn_records_the_experts_action_as_reply_ids(most, ended):
     policy = make_policy()
     agent = make_agent(policy, most)
     found = run_episodes(
@@ -81,7 +81,7 @@ class Killer(RandomAgent):
         return [Reply("left") for _ in prompts]
 
 
-def test_a_killed_workers_copies_end_as_without_an_expert():
+def test_copies_of_a_killed_worker_end_as_without_an_expert():
     with closing(ToyVectorEnv(4, workers=2)) as venv:
         found = run_episodes(
             venv, Killer(venv), FORM, seed=0, record=Recording(expert_actions=True)

@@ -58,7 +58,7 @@ def collected() -> list[Any]:
     return [collector.collect(update) for update in range(UPDATES)]
 
 
-def test_every_group_is_learned_from_once_and_whole(collected):
+def test_every_group_is_trained_on_once_and_whole(collected):
     seeds: Counter[int] = Counter()
     for update, one in enumerate(collected):
         assert len(one.trajectories) == 12
@@ -75,7 +75,7 @@ def test_every_group_is_learned_from_once_and_whole(collected):
     assert any(one.metrics["groups_carried"] for one in collected)
 
 
-def test_short_episodes_come_first_and_long_ones_after_them(collected):
+def test_short_episodes_come_first_and_long_ones_later(collected):
     lengths: dict[int, list[int]] = {0: [], 1: []}
     for update, one in enumerate(collected):
         for trajectory in one.trajectories:
@@ -92,7 +92,7 @@ def test_short_episodes_come_first_and_long_ones_after_them(collected):
     assert abs(np.mean(everything) - np.mean(whole)) < 3 * error
 
 
-def test_equal_seeds_collect_equal_episodes_and_a_resumed_run_what_was_under_way(collected):
+def test_equal_seeds_collect_equal_episodes_and_a_resumed_run_the_pending_ones(collected):
     collector, again = collector_of(), collector_of()
     for update in range(3):
         before = collector.collect(update).trajectories
@@ -110,7 +110,7 @@ def test_independent_episodes_are_groups_of_one():
     assert len(found) == len({t.seed for t in found}) == 6 and {t.member for t in found} == {0}
 
 
-def test_a_failed_member_takes_its_group_with_it():
+def test_a_failed_member_drops_its_whole_group():
     class Failing(Player):
         def act(self, prompts: Any) -> list[Reply]:
             return [
@@ -126,14 +126,14 @@ def test_a_failed_member_takes_its_group_with_it():
 
 
 @pytest.mark.parametrize(("name", "config"), [("istar", {}), ("dapo", {"dynamic_sampling": False})])
-def test_methods_whose_groups_are_not_resampled_keep_a_quarter_more(name, config):
+def test_methods_without_resampling_keep_a_quarter_more_groups(name, config):
     info = method_info(name)
     method = info.method(info.config(**config))
     assert isinstance(method.collector(context()), OversampleCollector)
 
 
 @pytest.mark.slow
-def test_a_run_learns_from_carried_groups_and_trees_refuse(tmp_path, capsys):
+def test_a_run_trains_on_carried_over_groups_and_tree_methods_refuse_them(tmp_path, capsys):
     flags = [*TINY, "--rollout.oversample=1.5", "--rollout.groups=4", "--eval.no-greedy"]
     flags += ["--budget.updates=4", "--compare.no-clone-same-time"]
     assert run(["train", "@quickstart", *flags, f"--run.folder={tmp_path}/run"]) == 0
@@ -182,7 +182,7 @@ class Killer:
 
 
 @pytest.mark.slow
-def test_a_thousand_killed_processes_lose_no_copy_and_play_no_group_twice():
+def test_a_thousand_kills_lose_no_copy_and_repeat_no_group():
     endings: Counter[str] = Counter()
 
     class Watched(OversampleCollector):

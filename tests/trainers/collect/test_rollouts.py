@@ -22,7 +22,7 @@ from creditrl.types import Reply, Turn
 FORM = get_form("plain")
 
 
-def test_an_updates_tasks_are_distinct_and_follow_from_seed_and_update_alone():
+def test_an_updates_tasks_are_distinct_and_depend_only_on_seed_and_update():
     tasks = update_tasks(50, 20, seed=3, update=7)
     assert len(set(tasks)) == 20 and set(tasks) <= set(range(50))
     update_tasks(50, 20, seed=3, update=8)  # what was drawn in between does not matter
@@ -33,7 +33,7 @@ def test_an_updates_tasks_are_distinct_and_follow_from_seed_and_update_alone():
     assert drawn == set(range(50))
 
 
-def test_all_tasks_may_be_asked_for_and_one_more_is_refused():
+def test_all_tasks_can_be_requested_but_not_one_more():
     assert sorted(update_tasks(6, 6, seed=0, update=0)) == list(range(6))
     with pytest.raises(ConfigError, match=r"groups is 7.*only 6 tasks"):
         update_tasks(6, 7, seed=0, update=0)
@@ -141,7 +141,7 @@ def test_a_group_that_no_judge_can_score_is_dropped_whole_and_counted():
     assert once.asked == 4
 
 
-def test_each_update_starts_the_sampler_anew_and_stamps_its_number():
+def test_each_update_restarts_the_sampler_and_records_its_number():
     venv = ToyVectorEnv(4, group_size=2)
     agent = Walker(venv)
     collector = RolloutCollector(venv, agent, FORM, seed=0)

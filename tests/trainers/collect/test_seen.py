@@ -46,7 +46,7 @@ def test_episodes_are_rollouts_and_their_observations_are_states():
     assert found.metrics["rollouts_done"] == 3 * 16
 
 
-def test_branches_are_rollouts_of_a_tree_and_what_was_reached_counts():
+def test_branches_count_as_rollouts_of_a_tree_and_reached_states_count():
     of = collector("tree")
     first = of.collect(0)
     # Two first states, and what lies around them; nothing is finished but what ended at once.

@@ -13,7 +13,7 @@ from creditrl.trainers.models.tokenizer import build_tokenizer
 
 
 @pytest.mark.parametrize("name", ["plain", "tags", "react", "dialogue"])
-def test_nothing_that_an_expert_reads_or_says_is_unknown_to_the_tokenizer(name):
+def test_the_tokenizer_knows_everything_an_expert_reads_or_says(name):
     form = get_form(name)
     venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=16)
     tokenizer = build_tokenizer(environment_texts(venv, form, 32, seed=0))

@@ -72,7 +72,7 @@ def test_a_tree_without_revisits_expands_every_state_once():
     assert any(moves > 8 * expanded for moves, expanded in expansions())
 
 
-def test_whole_trees_are_judged_by_their_own_branches():
+def test_transitions_of_a_tree_are_valued_by_its_own_branches():
     rates = StateScoreConfig(alpha=1.0, novelty=False, differences="rates")
 
     def first_update(**tree):
@@ -115,7 +115,7 @@ def test_the_rate_of_a_state_is_the_mean_outcome_of_its_branches():
 
 
 @pytest.mark.parametrize(("back", "expected"), [("last", -1), ("first", 2)])
-def test_where_the_next_branch_begins(back, expected):
+def test_the_next_branch_begins_at_the_configured_state(back, expected):
     collector = make(groups=1, back=back)
     collector.collect(0)
     tree = collector._trees[0]
@@ -126,7 +126,7 @@ def test_where_the_next_branch_begins(back, expected):
     assert collector._back(0) == expected
 
 
-def test_restored_states_are_the_ones_that_were_left():
+def test_restored_states_equal_the_ones_left():
     """Every prompt is what its path of actions leads to, played in a fresh environment."""
     asked = []
 
@@ -160,7 +160,7 @@ def test_restored_states_are_the_ones_that_were_left():
     assert after_backtracking > 0
 
 
-def test_a_state_that_is_given_up_ends_its_branch_but_not_where_rollouts_are_uniform():
+def test_a_given_up_state_ends_its_branch_except_with_uniform_rollouts():
     # One failure is enough, whatever the rate: branches end in known states.
     strict = StateScoreConfig(alpha=1.0, xi=1, zeta=0.99)
     collector = make(groups=1, scores=strict)
@@ -191,7 +191,7 @@ def test_a_search_that_never_backtracks_fails_unless_backtracking_is_off(monkeyp
         assert collector.restores == 0 and not any(tree.frontier for tree in collector._trees)
 
 
-def test_an_update_ends_where_no_state_deserves_two_rollouts(monkeypatch):
+def test_an_update_ends_when_no_state_deserves_two_rollouts(monkeypatch):
     collector = make(groups=2)
     collector.collect(0)
     monkeypatch.setattr("creditrl.trainers.collect.tree.rollouts_at", lambda score, most: 1)
@@ -205,7 +205,7 @@ def test_an_update_ends_where_no_state_deserves_two_rollouts(monkeypatch):
     [({"form": "tags"}, 12, 7), ({"update": "tree", "back": "first"}, 2, 1)],
     ids=["steps", "whole trees"],
 )
-def test_it_resumes_to_the_same_next_updates(options, updates, at):
+def test_a_search_resumes_to_the_same_next_updates(options, updates, at):
     whole, cut, again = (make(**options) for _ in range(3))
     collect(whole, updates), collect(cut, at)
     again.load_state_dict(cut.state_dict())
@@ -244,7 +244,7 @@ def test_a_growing_conversation_branches():
     assert len(lengths) > 2
 
 
-def test_counts_per_task_are_apart():
+def test_visit_counts_can_be_kept_per_task():
     shared, apart = make(), make(scope="task")
     collect(shared, 3), collect(apart, 3)
     assert len(apart.table) > 0
@@ -261,7 +261,7 @@ def test_counts_per_task_are_apart():
         *(({"uniform": size}, "TreeConfig") for size in (1, 9)),
     ],
 )
-def test_settings_that_make_no_tree_are_refused(bad, said):
+def test_settings_that_allow_no_tree_are_refused(bad, said):
     with pytest.raises(ConfigError, match=said):
         TreeConfig(**bad)
 

@@ -30,7 +30,7 @@ UNTAGGED = episode(("a", "go"), valid_format=False)
 REFUSED = episode(("a", "go"), grounded=False, ungrounded_reason="inapplicable")
 
 
-def test_what_is_malformed_and_what_repeats():
+def test_malformed_and_repetitive_episodes_are_detected():
     shown = (PLAIN, LOOP, MUTTERED, UNTAGGED, REFUSED)
     assert [is_malformed(t) for t in shown] == [False, False, True, True, False]
     # "go" is said twice in PLAIN, before two observations.
@@ -50,7 +50,7 @@ def test_episodes_are_dropped_and_counted():
     assert kept == [PLAIN, LOOP, REFUSED] and found["dropped_malformed"] == 2
 
 
-def test_nothing_left_is_an_error_that_says_what_was_found():
+def test_no_usable_episode_is_an_error_with_the_counts():
     config = ExploreConfig(drop_malformed=True, drop_repeats=2)
     with pytest.raises(CreditInputError, match="Of 3 explored episodes 2 are malformed and 1 rep"):
         usable([LOOP, MUTTERED, UNTAGGED], config)

@@ -17,7 +17,7 @@ def test_a_q_target_is_the_reward_plus_the_discounted_target_value():
     np.testing.assert_allclose(q_targets([0.0], [[0.5, 0.7]], [False], 1.0), [[0.5, 0.7]])
 
 
-def test_the_lowest_twin_counts():
+def test_the_smaller_twin_is_used():
     np.testing.assert_allclose(lowest([[0.5, 0.2], [-1.0, 3.0]]), [0.2, -1.0])
 
 
@@ -29,7 +29,7 @@ def test_a_target_network_moves_by_tau():
     np.testing.assert_array_equal(polyak(slow, np.array([2.0, 0.0]), 1.0), [2.0, 0.0])
 
 
-def test_a_share_of_the_target_may_be_the_turns_own_return():
+def test_the_target_can_be_mixed_with_the_turns_own_return():
     # 3/4 of 0 + 0.5 and 1/4 of the return, which here was 2.
     args = ([0.0], [[0.5, 0.9]], [False], 1.0)
     found = q_targets(*args, return_N=[2.0], returns=0.25)

@@ -75,7 +75,7 @@ def test_branching_off_a_branch_at_its_start_equals_branching_off_its_parent():
     np.testing.assert_array_equal(found[0], found[1])
 
 
-def test_without_branches_it_is_rloo():
+def test_without_branches_credit_equals_rloo():
     rng = np.random.default_rng(0)
     episode = np.repeat(np.arange(9), rng.integers(1, 5, size=9))
     turns = turn_table(rng.normal(size=len(episode)), episode, group=episode // 3)

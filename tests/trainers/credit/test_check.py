@@ -7,11 +7,11 @@ from creditrl.errors import CreditInputError
 from creditrl.trainers.credit.check import episode_label, finite, ordered
 
 
-def test_episodes_are_called_by_their_ids_where_these_are_known():
+def test_errors_name_episodes_by_their_ids_if_known():
     assert [episode_label(b, ("a", "b")) for b in (0, 1, 2, -1)] == ["a", "b", "2", "-1"]
 
 
-def test_an_index_keeps_equal_values_together():
+def test_an_index_must_not_decrease():
     assert ordered("episode_N", [0, 0, 3]).tolist() == [0, 0, 3]
     assert ordered("episode_N", [[]]).shape == (0,)
     with pytest.raises(CreditInputError, match="episode_N falls from 3 to 2 at row 2"):
@@ -20,7 +20,7 @@ def test_an_index_keeps_equal_values_together():
         ordered("episode_N", [[0, 1]])
 
 
-def test_a_column_is_flat_finite_and_as_long_as_it_should_be():
+def test_a_column_must_be_flat_finite_and_of_the_right_length():
     assert finite("reward_N", [1, 2]).dtype == np.float64
     with pytest.raises(CreditInputError, match=r"reward_N has shape \(1, 2\): expected a flat"):
         finite("reward_N", [[1, 2]])

@@ -8,7 +8,7 @@ from pathlib import Path
 import creditrl.trainers.credit as credit
 
 
-def test_the_package_exports_whatever_its_files_define_and_do_not_hide():
+def test_the_package_exports_every_public_name_of_its_files():
     files = sorted(Path(credit.__file__).parent.glob("[a-z]*.py"))
     assert len(files) > 20
     names = []

@@ -102,7 +102,7 @@ def test_targets_are_taken_before_whitening():
     np.testing.assert_allclose(target_N, raw + value_N, atol=1e-6)
 
 
-def test_turns_and_episodes_without_tokens():
+def test_turns_and_episodes_without_tokens_by_hand():
     # Turns 0-2 are episode 0, turn 3 is episode 1, turn 4 is episode 2. Turn 1 has no tokens: its
     # reward 5 goes to turn 0's token. Episode 1 has none at all. Turn 4 has one token.
     # gamma = lambda = 1, values 0: A = reward to go: 1 + 5 + 2 = 8, 2; 7.
@@ -168,7 +168,7 @@ def test_bootstrap_needs_its_columns():
         )
 
 
-def test_tables_in_credit_out():
+def test_gae_of_tables_by_hand():
     turns = turn_table([1, 2], ["only", "only"])
     tokens = token_table([0, 0, 1], value=[1, 3, 4])
     advantage_M, _ = gae_of_tables(turns, tokens, plain(lam=0.5))
@@ -210,7 +210,7 @@ def test_a_critic_that_explains_too_little_does_not_count(least, advantage):
     assert found == {"explained_variance": 0.75} | counts
 
 
-def test_what_a_critic_explains_is_the_plain_return():
+def test_explained_variance_is_measured_on_the_plain_return():
     # Neither the limit's bootstrap, which has no values here, nor lambda matters; rewards do.
     cfg = plain(lam=0.3, at_limit="bootstrap")
     assert value_metrics(TWO, KNOWING, cfg) == {"explained_variance": 0.75}

@@ -95,7 +95,9 @@ def test_two_groups_by_hand(kind, expected):
     st.tuples(st.floats(0.125, 64), st.floats(-8, 8), st.integers(0, 2**32 - 1)),
 )
 @settings(max_examples=60)
-def test_sums_within_groups_and_what_does_not_matter(returns, kind, changes):
+def test_advantages_sum_to_zero_within_groups_and_ignore_order_shift_and_scale(
+    returns, kind, changes
+):
     scale, shift, seed = changes
     return_B, group_B = flat(returns)
     straight = advantage(return_B, group_B, kind)
@@ -180,7 +182,7 @@ def test_a_penalty_before_the_comparison_moves_means_too(kind, over, expected):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_a_row_beside_equal_ones_is_not_divided_by_nothing():
+def test_a_row_is_not_divided_by_zero_if_first_turns_are_equal():
     # Both first turns 1: no deviation to divide the third value by.
     found = group_advantage_of_rows([1, 0.9, 1], [0, 0, 1], [0, 0, 0], GroupConfig(kind="grpo"))
     np.testing.assert_allclose(found, [0, -0.1, 0], atol=1e-6)
@@ -212,7 +214,7 @@ def test_whitening_over_tokens_counts_a_turn_once_per_token(kind):
     assert not group_advantage_of_turns(turns, cfg, tokens=TokenTable(np.zeros(0, int), [])).any()
 
 
-def test_the_groups_mean_is_taken_over_one_thing_and_whitened_over_another():
+def test_centring_and_whitening_can_be_over_different_units():
     # Groups (0 twice, 3) and (1, 1): means by rows 1, by trajectories 3/2; and 1. Over rows first:
     # -1, -1, 2, 0, 0; tokens 1, 1, 2, 1, 1: mean 2/6, squares 2 * 16/9 + 2 * 25/9 + 2 * 1/9 = 28/3.
     turns = make_turns([0, 3, 1, 1], [0, 0, 1, 1], [2, 1, 1, 1])
@@ -247,7 +249,7 @@ def test_the_outcome_column_can_be_a_score_or_success():
         assert group_advantage_of_turns(turns, cfg).tolist() == [0.5, 0.5, -0.5]
 
 
-def test_failed_episodes_count_nowhere_and_get_nothing():
+def test_failed_episodes_count_nowhere_and_get_no_credit():
     with_failure = advantage([0, np.nan, 3, 0], kind="rloo", valid_B=[True, False, True, True])
     np.testing.assert_allclose(with_failure, [-1.5, 0, 3, -1.5])
     group_B = np.array([0, 0, 1, 1])

@@ -23,7 +23,7 @@ PRINTED = [
 
 
 @pytest.mark.parametrize(("reward", "importance", "expected"), PRINTED)
-def test_the_papers_printed_cases(reward, importance, expected):
+def test_the_papers_published_cases(reward, importance, expected):
     zeros, ones = np.zeros(len(reward), dtype=int), np.ones(len(reward))
     for options in ({}, {"outcome_S": ones}, {"signed": False}):
         found = modulated(reward, importance, zeros, **options)
@@ -42,7 +42,7 @@ def test_scaling_by_outcome_keeps_a_failed_trajectory_at_zero():
     assert modulated([], [], []).shape == (0,)
 
 
-def test_negative_rewards_of_a_success_count_as_none_where_shares_are_positive():
+def test_with_positive_shares_negative_rewards_of_a_success_count_as_zero():
     # Episode 0 is left with 0.2 * 1 and 0.3 * 2; episode 1 with nothing, so that z alone shares.
     reward, importance = [0.2, -0.6, 0.3, -0.1, -0.3], [1, 5, 2, 1, 3]
     episode = [0, 0, 0, 1, 1]

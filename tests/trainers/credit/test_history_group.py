@@ -23,7 +23,7 @@ TURNS = turn_table(
 PAIR = turn_table(reward=[1, 1, 1, 0, 0, 0], episode=[0, 0, 0, 1, 1, 1], state=[1, 1, 2, 1, 2, 1])
 
 
-def test_histories_are_told_apart_up_to_their_length():
+def test_histories_are_distinguished_up_to_their_length():
     episode = np.array([0, 0, 1, 1, 2, 2])
     state = np.array(STATES)
     np.testing.assert_array_equal(same_history(state, episode, 1) == 2, np.array(STATES) == 3)
@@ -35,7 +35,7 @@ def test_histories_are_told_apart_up_to_their_length():
 
 
 @pytest.mark.parametrize("power", [1.0, 2.0, 0.0, -1.0])
-def test_levels_are_weighed_by_a_power_and_empty_ones_dropped(power):
+def test_levels_are_weighted_by_a_power_and_empty_ones_dropped(power):
     # gamma 1, mean only, H = 1: levels k = 1 (weight 2^p) and k = 2 (weight 3^p).
     # Returns: turn 0: 1, 1: 1, 2: 0, 3: 0, 4: 2, 5: 2.
     # k = 1: state 1: {1, 0} -> +-1/2; state 3: {1, 0, 2}, mean 1 -> 0, -1, 1; state 2 alone -> 0.
@@ -73,7 +73,7 @@ def test_the_deviation_is_the_biased_one():
     np.testing.assert_allclose(history_group(TURNS, cfg), [1, 0, -1, -1 / s, 0, 1 / s], atol=1e-4)
 
 
-def test_a_turn_enters_only_the_levels_that_it_has_observations_for():
+def test_a_turn_is_in_only_the_levels_it_has_enough_observations_for():
     # H = 2, so k = 1, 2, 3 with weights 2, 3, 4; only centred.
     # k = 1: state 1: {3, 2, 0, 0}, mean 5/4; state 2: {1, 0}, mean 1/2.
     # k = 2, from the second turn on: (1,1), (1,2) | (1,2), (2,1): the two (1,2) are +-1/2.

@@ -29,13 +29,13 @@ def test_discriminator_rewards_by_hand(form, reward):
 
 @settings(max_examples=30)
 @given(st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=8))
-def test_the_logit_is_the_sum_of_the_others_and_extremes_stay_finite(logits):
+def test_the_logit_reward_is_the_sum_of_the_others_and_stays_finite(logits):
     log, gail = discriminator_reward(logits, "log"), discriminator_reward(logits, "gail")
     assert (log <= 0).all() and (gail >= 0).all()
     np.testing.assert_allclose(log + gail, discriminator_reward(logits), rtol=1e-5, atol=1e-5)
 
 
-def test_rewards_are_weighed_and_may_be_left_out():
+def test_rewards_are_weighted_and_can_be_left_out():
     both = imitation_reward(
         [0.1, -0.2], [1.0, 2.0], [0.0, 10.0], discriminator_weight=0.5, outcome_weight=0.01
     )
@@ -44,7 +44,7 @@ def test_rewards_are_weighed_and_may_be_left_out():
     np.testing.assert_allclose(imitation_reward(None, [1.0, 2.0], [0, 10]), [1, 2])
 
 
-def test_the_objective_is_a_cross_entropy_and_its_slope_is_that_of_the_loss():
+def test_the_objective_is_a_cross_entropy_with_the_losss_gradient():
     # D = 3/4 for an expert's turn and 1/2 for the agent's: -(log 3/4 + log 1/2) / 2.
     loss, slope = discriminator_objective([LOG3, 0.0], [True, False])
     assert loss == pytest.approx(-(np.log(3 / 4) + np.log(1 / 2)) / 2)

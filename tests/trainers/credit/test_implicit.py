@@ -32,7 +32,7 @@ def test_rounding_noise_is_not_amplified():
     assert np.abs(group_normalised(noise, [0] * 4, floor=5e-4)).max() < 5e-3
 
 
-def test_the_largest_reversed_sum_scales():
+def test_rewards_are_scaled_by_the_largest_reverse_cumulative_sum():
     # Sums from each row on: 1 + 2 - 4 = -1, -2, -4; and 3.
     np.testing.assert_allclose(
         scaled_by_return([1, 2, -4, 3], [0, 0, 0, 1]), np.array([1, 2, -4, 3]) / 4, atol=1e-5
@@ -84,7 +84,7 @@ def test_the_pairwise_loss_and_its_gradient():
     assert success_weights(score, np.zeros((0, 2)))[1:] == (0.0, 0.0)
 
 
-def test_pairs_that_are_far_apart_or_equal():
+def test_the_pairwise_loss_of_distant_and_equal_pairs():
     with np.errstate(over="raise"):
         weight, loss, accuracy = success_weights([1000.0, 0.0, 1000.0], [[0, 1], [0, 2], [1, 2]])
     # Right by 1000, equal, wrong by 1000: slopes 0, 1/2 and 1, over three pairs; equal is no win.
@@ -135,7 +135,7 @@ def test_pair_accuracy_is_of_sums_or_of_means_within_groups():
     assert pair_accuracy([], [], [], []) is None
 
 
-def test_accuracy_is_told_in_standard_errors_of_a_score_that_knows_nothing():
+def test_accuracy_is_given_in_standard_errors_of_a_random_score():
     # All ways to place two successes among five scores.
     z = []
     for won in itertools.combinations(range(5), 2):

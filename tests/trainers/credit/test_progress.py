@@ -25,7 +25,7 @@ def test_the_attributed_reward():
     )
 
 
-def test_variants():
+def test_mean_and_state_progress_and_turns_left_by_hand():
     episode = [0, 0, 1]
     np.testing.assert_allclose(mean_progress([1, 1, 0.5], episode), [0.5, 0.5, 0.5])
     # State 7 is passed by both episodes (by the first one twice), state 8 by the first alone.
@@ -53,14 +53,14 @@ def test_visit_values_by_hand():
     assert visit_values([], [], [], []).shape == state_progress([], [], [], []).shape == (0,)
 
 
-def test_what_the_estimator_missed_goes_to_the_last_turn():
+def test_the_estimators_error_goes_to_the_last_turn():
     progress, episode = [0.5, 0.1, 0.3], [0, 0, 1]
     outcome = [1.0, 1.0, 0.0]  # missed: 0.4 and -0.3
     np.testing.assert_allclose(completed_progress(progress, outcome, episode), [0.5, 0.5, 0.0])
     assert not len(completed_progress([], [], []))
 
 
-def test_the_r2_of_contributions_is_of_their_sums():
+def test_the_r2_of_contributions_is_computed_on_their_sums():
     # Sums 0.6 and 0.1 for outcomes 1 and 0, whose variance is 1/4.
     found = progress_r2([0.5, 0.1, 0.1], [1, 1, 0], [0, 0, 1])
     assert found == pytest.approx(1 - (0.16 + 0.01) / 2 / 0.25)

@@ -28,7 +28,7 @@ def test_the_loss_by_hand():
     np.testing.assert_allclose(slope_K, [-1 / 3 + 0.8, 0.4 / 3 - 0.8, 0.2 / 3], rtol=1e-6)
 
 
-def test_episodes_of_one_turn_have_no_progress_to_fit():
+def test_one_turn_episodes_have_no_progress_to_fit():
     one = np.array([0.5])
     loss, slope_K = promise_objective(one, np.array([0]), one - 1, one, beta=5.0)
     assert loss == pytest.approx(1) and slope_K.tolist() == [2.0]
@@ -41,7 +41,7 @@ def test_progress_counts_within_each_episode_and_by_its_mean():
     assert loss == pytest.approx(3.0 * (0.04 + 0.09 + 0.16) / 3)
 
 
-def test_the_gradient_is_that_of_the_loss():
+def test_the_gradient_matches_the_loss():
     promise, episode = np.array([0.3, 0.9, 0.1, 0.4, 0.8]), np.array([0, 0, 1, 1, 1])
     target, advantage = np.array([1.0, 0.0, 0.5, 0.2, 0.7]), np.array([0.1, -0.2, 0.4, 0.3, 0.6])
     _, slope_K = promise_objective(promise, episode, target, advantage, beta=3.0)

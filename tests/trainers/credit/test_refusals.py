@@ -184,6 +184,6 @@ def test_arguments_out_of_range_are_named(call, said):
     ],
     ids=called,
 )
-def test_columns_that_do_not_fit_are_named(call, said):
+def test_mismatched_columns_are_named(call, said):
     with pytest.raises(CreditInputError, match=said):
         call()

@@ -17,7 +17,7 @@ TURNS = turn_table(
 ACTION_N = [0, 0, 0, 1, 1]
 
 
-def test_by_hand():
+def test_advantages_of_a_rollout_tree_by_hand():
     # gamma 1/2: returns 1/2, 1, 0, 0, 1. At 7: Q = 1/4 and 1, V = 1/2; at 8: Q = 1 and 0, V = 1/2.
     found = rollout_tree(TURNS, ACTION_N, RolloutTreeConfig(gamma=0.5, prior=0.0))
     np.testing.assert_allclose(found, [-0.25, 0.5, -0.25, -0.5, 0.5])
@@ -60,7 +60,7 @@ def random_tree(seed):
 
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), prior=st.sampled_from([0.0, 2.0]))
-def test_potential_based_shaping_moves_all_actions_of_a_state_alike(seed, prior):
+def test_potential_based_shaping_shifts_all_actions_of_a_state_equally(seed, prior):
     """Rewards of gamma phi(s') - phi(s) move all returns of a state alike."""
     turns, action_N, rng = random_tree(seed)
     cfg = RolloutTreeConfig(gamma=0.9, prior=prior)

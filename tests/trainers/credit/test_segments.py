@@ -32,7 +32,7 @@ from creditrl.trainers.credit.segments import (
         ([], 4, []),
     ],
 )
-def test_the_rule(keys, least, expected):
+def test_rule_segments_by_hand(keys, least, expected):
     assert rule_segments(keys, least) == expected
     # One segment is enough where no number is asked for.
     assert rule_segments(["a", "a"]) == [0, 0]
@@ -54,7 +54,7 @@ def test_a_jump_of_entropy_begins_a_segment():
     assert entropy_segments(entropy, jump=0.35) == [0, 0, 1, 1]
 
 
-def test_answers_are_read():
+def test_a_language_models_ranges_are_parsed():
     text = "First [it] looks. Then it takes.\nSegments: [(1, 3), (4, 6), (7), (8, 9)]"
     assert parse_ranges(text, 9) == [0, 0, 0, 1, 1, 1, 2, 3, 3]
     assert parse_ranges("[(1,), (2, 3)]", 3) == [0, 1, 1]
@@ -83,12 +83,12 @@ def test_answers_are_read():
         ("[()]", "not a list of ranges"),
     ],
 )
-def test_wrong_answers_are_named(text, problem):
+def test_invalid_ranges_are_named(text, problem):
     with pytest.raises(DataError, match=problem):
         parse_ranges(text, 6)
 
 
-def test_numbers_run_over_the_batch():
+def test_segments_are_numbered_over_the_whole_batch():
     ids = segment_ids([[0, 0, 1], [], [0, 1]])
     np.testing.assert_array_equal(ids, [0, 0, 1, 2, 3])
     np.testing.assert_array_equal(last_of_segment(ids), [False, True, True, True, True])
@@ -96,7 +96,7 @@ def test_numbers_run_over_the_batch():
 
 
 @pytest.mark.parametrize(("spaces", "quoted"), [(197, "whole"), (198, "cut")])
-def test_a_long_list_is_quoted_in_part(spaces, quoted):
+def test_a_long_list_is_truncated_in_the_error(spaces, quoted):
     text = "[1" + " " * spaces + "]"  # of 200 characters, or one more
     with pytest.raises(DataError) as caught:
         parse_ranges(text, 6)

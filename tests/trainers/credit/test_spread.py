@@ -25,18 +25,18 @@ def test_scores_are_summed_upwards():
     assert tokens_per_turn([0, 2, 2], 4).tolist() == [1, 0, 2, 0]
 
 
-def test_first_turns_of_the_episodes_that_are_there():
+def test_first_turns_of_episodes_with_turns():
     first_B, count_B = first_turns([0, 0, 3])
     assert first_B.tolist() == [0, 2] and count_B.tolist() == [2, 1]
 
 
-def test_a_turn_s_reward_sits_on_its_last_token():
+def test_a_turns_reward_is_on_its_last_token():
     reward_M = reward_on_last_token([1, 2], [0, 0, 1, 1, 1], [0, 0])
     assert reward_M.tolist() == [0, 1, 0, 0, 2]
     assert reward_on_last_token([1, 2], [], [0, 0]).shape == (0,)
 
 
-def test_a_turn_without_tokens_hands_its_reward_to_the_nearest_earlier_token():
+def test_the_reward_of_a_turn_without_tokens_goes_to_the_nearest_earlier_token():
     # Episode 0: turns 0 (2 tokens), 1 and 2 (none). Episode 1: turn 3 (none), 4 (1 token).
     # Turn 3 comes before any token of its episode: its reward 8 must not reach episode 0's tokens.
     reward_M = reward_on_last_token([1, 2, 4, 8, 16], [0, 0, 4], [0, 0, 0, 1, 1])

@@ -85,7 +85,7 @@ def test_novelty_weighs_less_with_every_visit():
         ({"fixed_weight": 0.2}, 0.2 + 0.3 * 0.5),
     ],
 )
-def test_after_ten_visits_differences_of_scores_count_beside_novelty(changes, expected):
+def test_after_ten_visits_score_differences_count_as_well_as_novelty(changes, expected):
     # w = e^-1 / 2; the difference of scores weighs 1/2 - w.
     known = {"moved": True, "before": 0.9, "after": 0.4, "visits": 10, "success": 0.0}
     assert turn_reward(**known, cfg=StateScoreConfig(**changes)) == pytest.approx(expected)
@@ -223,7 +223,7 @@ def test_rates_are_means_of_graded_outcomes():
         assert known.reward(10, 99, moved=True, depth=0, gained=0.0, cfg=RATES) == 0.0
 
 
-def test_of_one_trajectory_its_outcome_is_the_rate():
+def test_the_rate_of_a_single_trajectory_is_its_outcome():
     table = StateTable()
     table.record([10], True)
     assert table.reward(99, None, moved=True, depth=0, gained=1.0, cfg=RATES) == 0.0

@@ -29,7 +29,7 @@ def test_group_stats_by_hand():
     assert biased.std_K[0] == 1
 
 
-def test_equal_values_are_told_by_their_size():
+def test_equality_up_to_rounding_is_relative_to_magnitude():
     # Zeros; -2 and what rounds to it; 1 and 1.00001; 0 and the smallest step from it.
     value = np.array([0, 0, -2, -2 + 1e-7, 1, 1 + 1e-5, 0, 1e-12])
     group = np.repeat(np.arange(4), 2)
@@ -53,7 +53,7 @@ def test_no_rows_have_no_groups():
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(2**62, 2**62 + 3)), max_size=30))
 @settings(max_examples=25)
-def test_joint_index_is_equal_where_all_columns_are(pairs):
+def test_the_joint_index_is_equal_where_all_columns_are(pairs):
     first, second = (np.array([p[i] for p in pairs], np.int64) for i in (0, 1))
     index_N = joint_index(first, second)
     assert len(set(index_N.tolist())) == len(set(pairs))

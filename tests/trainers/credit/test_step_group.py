@@ -74,7 +74,7 @@ def test_given_returns_replace_discounted_ones():
     np.testing.assert_allclose(found, [1, 0, -1, 0])
 
 
-def test_a_penalty_comes_off_a_turns_own_return_before_it_is_compared():
+def test_a_penalty_is_subtracted_from_a_turns_own_return_before_comparison():
     # Returns 1, 1 and 0 at state 7, one of them with 0.1 off: mean 1.9 / 3.
     turns = turn_table([0, 1, 0], [0, 0, 1], state=[7, 7, 7])
     found = step_group(turns, StepGroupConfig(gamma=1.0), penalty_N=[0, -0.1, 0])

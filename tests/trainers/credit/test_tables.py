@@ -1,4 +1,4 @@
-"""Tables from lists and arrays: what is filled, and what is refused."""
+"""Tables from lists and arrays: defaults, and what is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from creditrl.trainers.credit import token_table, turn_table
 
 
 @pytest.mark.parametrize("module", ["creditrl.trainers.credit", "creditrl.trainers.credit.tables"])
-def test_the_examples_give_what_they_say(module):
+def test_the_docstring_examples_hold(module):
     found = doctest.testmod(importlib.import_module(module))
     assert found.attempted and not found.failed
 
@@ -54,7 +54,7 @@ def test_every_column_can_be_given():
     assert table.scores["segment_N"].dtype == np.int64  # numbers of segments are no measures
 
 
-def test_no_turns():
+def test_a_table_can_have_no_turns():
     table = turn_table([], [])
     assert len(table) == table.num_episodes == 0
     assert table.return_N.dtype == table.reward_N.dtype
@@ -77,25 +77,25 @@ def test_no_turns():
         ({"truncated": [True]}, r"truncated has shape \(1,\)"),
     ],
 )
-def test_a_bad_column_is_named_in_one_line(columns, said):
+def test_a_bad_column_is_a_one_line_error(columns, said):
     with pytest.raises(CreditInputError, match=said) as caught:
         turn_table(**{"reward": [0, 1], "episode": ["a", "b"], **columns})
     assert "\n" not in str(caught.value)
 
 
-def test_the_turns_of_an_episode_stand_together():
+def test_the_turns_of_an_episode_must_be_contiguous():
     with pytest.raises(CreditInputError, match="episode a comes again at row 2"):
         turn_table([0, 0, 0, 0], ["a", "b", "a", "a"])
 
 
 @pytest.mark.parametrize("name", ["group", "task", "success", "truncated"])
-def test_what_an_episode_has_one_of_does_not_change_within_it(name):
+def test_per_episode_columns_must_be_constant_within_an_episode(name):
     said = rf"{name} changes from (0|False) to (1|True) at row 2, within episode 5"
     with pytest.raises(CreditInputError, match=said):
         turn_table([0, 0, 0], [4, 5, 5], **{name: [1, 0, 1]})
 
 
-def test_a_token_table_has_the_columns_that_are_given():
+def test_a_token_table_has_only_the_given_columns():
     table = token_table([0, 0, 2], value=[1, 2, 3], scores={"implicit_M": [0, 0, 1]})
     assert table.turn_M.tolist() == [0, 0, 2]
     assert table.value_M is not None and table.value_M.tolist() == [1, 2, 3]

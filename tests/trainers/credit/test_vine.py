@@ -15,7 +15,7 @@ def values(*value):
     }
 
 
-def test_every_state_valued_is_the_papers_advantage():
+def test_with_every_state_valued_it_is_the_papers_advantage():
     valued = values(0.5, 0.25, 0.75, 0.5, 0.25)
     turns = turn_table([0.1, 0, 1, 0, 1], [0, 0, 0, 1, 1], scores=valued)
     # 0.1 + 0.25 - 0.5, 0 + 0.75 - 0.25, and 1 - 0.75: nothing comes after the end. Then the next.
@@ -26,7 +26,7 @@ def test_every_state_valued_is_the_papers_advantage():
     np.testing.assert_allclose(vine_advantage(turns, 0), [-0.4, -0.25, 0.25, -0.5, 0.75], atol=1e-6)
 
 
-def test_a_value_that_was_not_written_down_is_0():
+def test_a_missing_value_counts_as_0():
     turns = turn_table([0, 1], [0, 0], scores={"valued_N": [1, 1]})
     np.testing.assert_allclose(vine_advantage(turns), [0, 1])
 
@@ -38,7 +38,7 @@ def test_turns_between_two_values_share_their_difference():
     np.testing.assert_allclose(vine_advantage(turns, 0.5), [0.4375, 0.4375, 0.25, 0.25])
 
 
-def test_before_the_first_value_the_others_of_the_group_stand_in():
+def test_before_the_first_value_the_groups_other_returns_are_the_baseline():
     turns = turn_table([0, 1, 0, 2], [0, 0, 1, 2], group=[0] * 4, scores=values(None, 0.5, None, 1))
     # Others of the first came to 0 and 2, of the second to 1 and 2.
     np.testing.assert_allclose(vine_advantage(turns), [0.5 - 1.0, 0.5, -1.5, 1.0])
@@ -46,6 +46,6 @@ def test_before_the_first_value_the_others_of_the_group_stand_in():
     np.testing.assert_allclose(vine_advantage(turns, 0.5), [0.25 - 1.0, 0.5, -1.25, 1.0])
 
 
-def test_without_values_it_is_leave_one_out_and_an_episode_alone_keeps_its_return():
+def test_without_values_it_is_leave_one_out_and_a_single_episode_keeps_its_return():
     turns = turn_table([0, 1, 0, 0, 2], [0, 0, 1, 1, 2], group=[0, 0, 0, 0, 1])
     np.testing.assert_allclose(vine_advantage(turns), [1, 1, -1, -1, 2])

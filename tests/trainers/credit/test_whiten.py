@@ -26,7 +26,7 @@ def test_the_mask_leaves_rows_out_even_nan():
     np.testing.assert_allclose(white_N, [-1, 0, 0, 1], atol=1e-6)
 
 
-def test_without_centre_the_mean_stays():
+def test_without_centring_the_mean_is_kept():
     np.testing.assert_allclose(whiten([1, 2, 3], centre=False), [1, 2, 3], rtol=1e-6)
     np.testing.assert_allclose(whiten([3, 3], centre=False), [3e4, 3e4])
 
@@ -52,6 +52,6 @@ def test_values_equal_up_to_rounding_give_exactly_zero():
     assert (whiten([0.1 + 0.2, 0.3]) == 0).all()
 
 
-def test_nothing_and_everything_masked():
+def test_whiten_with_no_rows_and_with_every_row_masked():
     assert whiten([]).shape == (0,)
     assert whiten([1, 2], mask_N=[False, False]).tolist() == [0, 0]

@@ -73,7 +73,7 @@ def test_a_constant_divides_the_sum_of_a_sequence():
     np.testing.assert_allclose(weights, 1 / 20)  # two episodes
 
 
-def test_no_tokens_have_no_weights_and_wrong_input_is_refused():
+def test_no_tokens_give_no_weights_and_invalid_input_is_refused():
     for aggregate in AGGREGATES:
         assert aggregation_weights(aggregate, [], []).shape == (0,)
     with pytest.raises(ConfigError, match="Did you mean 'token-mean'"):

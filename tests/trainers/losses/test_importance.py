@@ -76,7 +76,7 @@ def loss_of(cfg: PolicyLossConfig, sampler: torch.Tensor):
     ],
 )
 @pytest.mark.parametrize("ratio", ["token", "none"])
-def test_the_gradient_of_a_sampler_that_is_off_by_hand(ratio, unit, weights):
+def test_the_gradient_with_a_deviating_sampler_by_hand(ratio, unit, weights):
     cfg = PolicyLossConfig(ratio=ratio, sampler_cap=2.0, sampler_unit=unit)
     loss, grad, metrics = loss_of(cfg, SAMPLER)
     if ratio == "token":

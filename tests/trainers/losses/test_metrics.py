@@ -15,7 +15,7 @@ def means(**sums: float) -> dict[str, float]:
     )
 
 
-def test_sums_become_means_of_what_they_count():
+def test_sums_are_divided_by_their_own_counts():
     found = means(
         tokens=8, units=4, turns=2, loss=3, loss_kl=1, ratio_sum=6, ratio_max=5, entropy_sum=12
     )
@@ -51,7 +51,7 @@ def explained(spread: float, tokens: int = 4) -> float:
     )["explained_variance"]
 
 
-def test_targets_that_are_equal_but_for_rounding_explain_nothing():
+def test_targets_equal_up_to_rounding_have_no_explained_variance():
     # The border is 1e-7 of the mean square.
     assert explained(1.5e-7) == pytest.approx(1 - 0.25 / 1.5e-7, rel=1e-4)
     assert math.isnan(explained(0.5e-7))

@@ -121,7 +121,7 @@ def test_dual_clip_by_hand():
     assert by_ratio([0.5], [0.5], cfg)[0] == pytest.approx(-0.25)
 
 
-def test_clip_metrics_at_the_borders():
+def test_clip_metrics_at_the_bounds():
     # Just on the border 1/2 or 2 nothing is clipped, and zero advantages never are.
     cfg = PolicyLossConfig(clip_low=0.5, clip_high=1.0, dual_clip=2.0)
     border, advantages = [0.5, 2.0, 0.5, 2.0], [-1, 1, -0.5, -1]
@@ -144,7 +144,7 @@ def test_clip_metrics_at_the_borders():
     assert (metrics["clipped_low"], metrics["clipped_high"]) == (0.25, 0.25)
 
 
-def test_the_sums_are_constants_and_count_what_has_a_ratio():
+def test_metric_sums_are_constants_and_count_units_with_a_ratio():
     for name, cfg in CONFIGS.items():
         logprob, entropy, columns = random_batch([[2, 1], [3]], 7)
         loss, metrics = policy_loss(logprob, cfg=cfg, entropy_M=entropy, **columns)
@@ -173,7 +173,7 @@ def test_cispo_by_hand():
     assert metrics["clipped_low"] == 0
 
 
-def test_cispo_of_a_turn_weighs_all_its_tokens_alike():
+def test_cispo_with_turn_ratios_weights_all_tokens_of_a_turn_equally():
     # Ratios 2 and 1.5 of one turn: 3 for both, within [0, 5]; 8 and 2: 16, so 5.
     cfg = PolicyLossConfig(ratio="turn", token_reduce="sum", clip_on="weight")
     for ratios, weight in (([2.0, 1.5], 3.0), ([8.0, 2.0], 5.0)):
@@ -437,7 +437,7 @@ ONE, INDEX = torch.zeros(1), np.zeros(1, int)
         (None, ONE * np.nan, {"ratio": "none"}, "advantage_M is nan at token 0, in episode 0"),
     ],
 )
-def test_columns_that_are_missing_or_do_not_fit_are_named(old, advantage, fields, said):
+def test_missing_and_mismatched_columns_are_named(old, advantage, fields, said):
     with pytest.raises(CreditInputError, match=said):
         policy_loss(ONE, old, advantage, INDEX, INDEX, PolicyLossConfig(**fields))
 

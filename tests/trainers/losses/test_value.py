@@ -89,7 +89,7 @@ NAN = float("nan")
         ([0.0, NAN], [0.0, 0.0], [0.0, 0.0], None, "row 1: value nan"),
     ],
 )
-def test_columns_that_do_not_fit_are_named(value, old, target, weight, said):
+def test_mismatched_columns_are_named(value, old, target, weight, said):
     columns = [column and torch.tensor(column) for column in (value, old, target, weight)]
     with pytest.raises(CreditInputError, match=said):
         value_loss(*columns[:3], ValueLossConfig(), weight_M=columns[3])

@@ -20,7 +20,7 @@ def credit(turns=TURNS, promise=PROMISE, **changes):
     return AgentPRM(AgentPRMConfig(**({"gae": PLAIN} | changes))).credit(turns, TOKENS)
 
 
-def test_by_hand():
+def test_agentprm_by_hand():
     # Values before the turns: 0.3 (the mean of 0.4 and 0.2), 0.4, 0.3.
     # delta: 0.5 * 0.4 - 0.3 = -0.1, 1 - 0.4 = 0.6, -0.3. A_0 = -0.1 + 0.25 * 0.6.
     found = credit()
@@ -32,7 +32,7 @@ def test_by_hand():
     np.testing.assert_allclose(whitened, whiten([0.0, 0.8, -0.45]), atol=1e-6)
 
 
-def test_a_potential_moves_the_progress_of_first_turns_alone_and_all_of_them_alike():
+def test_a_potential_shifts_only_the_progress_of_first_turns_and_equally():
     # phi = 3 where both begin, -1 before the second turn: promises of what follows it move by phi.
     shaped = replace(TURNS, reward_N=np.array([0.5 * -1 - 3, 1 + 1, -3], dtype=np.float32))
     moved = credit(shaped, PROMISE - np.array([-1, 0, 0], dtype=np.float32))

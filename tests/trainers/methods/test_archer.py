@@ -29,14 +29,14 @@ def test_the_advantage_of_a_turn_is_q_minus_v():
     assert ArCHerConfig().loss.clip_range is None
 
 
-def test_settings_of_its_critics_out_of_range_are_named():
+def test_critic_settings_out_of_range_are_named():
     for wrong in ({"tau": 0.0}, {"twins": 0}, {"batch": 0}, {"actions": "none"}):
         with pytest.raises(ConfigError, match=f"UtteranceCriticsConfig.{next(iter(wrong))}"):
             UtteranceCriticsConfig(**wrong)
 
 
 @pytest.mark.parametrize(("least", "counts"), [(0.65, True), (0.7, False)])
-def test_critics_that_explain_too_little_give_way_to_returns(least, counts):
+def test_critics_that_explain_too_little_are_replaced_by_returns(least, counts):
     # Returns 0.9, 1, 0 have mean 19/30, and V 0.4, 1, 0.1 explains 0.659 of their variance.
     found = ArCHer(ArCHerConfig(min_explained=least)).credit(TURNS, TOKENS)
     returns = np.array([0.9, 1.0, 0.0])

@@ -12,7 +12,7 @@ from creditrl.trainers.methods.dapo import DAPO, DAPOConfig
 from creditrl.types import Task, Turn
 
 
-def test_a_long_reply_costs_its_episode():
+def test_a_long_reply_lowers_its_episodes_reward():
     # Returns 1 and 0; the first one's reply has 4 of 4 tokens: 1 - 1 = 0, so nothing differs.
     turns = turn_table(reward=[1, 0], episode=[0, 1])
     tokens = token_table([0, 0, 0, 0, 1])
@@ -75,14 +75,14 @@ def test_groups_with_equal_outcomes_are_replaced_by_other_tasks():
     assert found.metrics == {"success": 0.5, "tries": 2.0, "groups_useless": 0.5}
 
 
-def test_the_last_try_keeps_all():
+def test_the_last_attempt_keeps_all_groups():
     source = Played([(1, 1), (0, 0)], [(2, 2), (0, 0)])
     found, tasks = kept(DynamicCollector(source, differ, tries=2))
     assert tasks == [{"t1-0"}, {"t1-1"}]
     assert found.metrics["tries"] == 2.0
 
 
-def test_no_more_groups_than_wanted():
+def test_no_more_groups_than_requested_are_kept():
     source = Played([(1, 1), (1, 0)], [(0, 1), (3, 4)])
     _, tasks = kept(DynamicCollector(source, differ))
     assert tasks == [{"t0-1"}, {"t1-0"}]

@@ -36,7 +36,7 @@ def test_an_episode_counts_once_or_once_per_turn():
     np.testing.assert_array_equal(rows.parts["step"], credit().parts["step"])
 
 
-def test_the_penalty_comes_off_after_or_before_turns_are_compared():
+def test_the_penalty_is_subtracted_after_or_before_the_comparison():
     after = credit()
     np.testing.assert_allclose(
         after.advantage_N, [0.5 + 1 / 3, 0.4 + 1 / 3, 0.5, -0.5 - 2 / 3], rtol=1e-6

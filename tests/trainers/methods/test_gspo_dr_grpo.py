@@ -13,7 +13,7 @@ from creditrl.trainers.methods.gspo import GSPO, GSPOConfig
 torch = pytest.importorskip("torch")
 
 
-def test_in_dr_grpo_a_token_weighs_the_same_whatever_its_episodes_length():
+def test_in_dr_grpo_a_tokens_weight_does_not_depend_on_its_episodes_length():
     # Two episodes of 3 tokens and 1: every token weighs 1/2.
     method = DrGRPO(DrGRPOConfig())
     weights = aggregation_weights(method.policy_loss().aggregate, [0, 0, 1, 2], [0, 0, 0, 1])

@@ -19,7 +19,7 @@ TURNS = turn_table(
 TOKENS = token_table(range(6))
 
 
-def test_the_penalty_costs_the_turn_alone_or_before_the_comparison_its_group_too():
+def test_the_penalty_affects_only_the_turn_or_if_applied_first_its_group_too():
     cfg = HistoryGroupConfig()
     after = HGPO(HGPOConfig()).credit(TURNS, TOKENS)
     expected = history_group(TURNS, cfg) + [0, 0, np.float32(-0.1), 0, 0, 0]

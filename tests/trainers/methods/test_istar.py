@@ -66,13 +66,13 @@ def test_rounding_noise_of_the_reward_model_is_not_amplified(base):
         ("dapo", OUTCOME, [1, -1, 0]),
     ],
 )
-def test_base_algorithms(base, outcome, step):
+def test_base_algorithms_by_hand(base, outcome, step):
     found = credit(base=base)
     np.testing.assert_allclose(found.parts["outcome"], outcome, atol=1e-3)
     np.testing.assert_allclose(found.parts["step"], step, atol=1e-3)
 
 
-def test_ablations():
+def test_ablations_by_hand():
     # Merged: outcomes 1 + 0.4 and 0 + 0.2, whose difference is still all there is.
     merged = credit(process="merged")
     assert not merged.parts["step"].any()
@@ -113,7 +113,7 @@ CENTRED = np.array([1 / 6, -1 / 2, -1 / 6])
         ("reinforce++", [0.5, 0.5, -1.5], (CENTRED + 1 / 12) / np.sqrt(11 / 108)),
     ],
 )
-def test_released(base, outcome, step):
+def test_the_released_form_by_hand(base, outcome, step):
     found = credit(compat="released", base=base)
     np.testing.assert_allclose(found.parts["outcome"], outcome, atol=1e-4)
     np.testing.assert_allclose(found.parts["step"], step, atol=1e-4)
@@ -124,7 +124,7 @@ def test_released(base, outcome, step):
 
 
 @pytest.mark.parametrize("base", ["grpo", "rloo"])
-def test_released_groups_of_one_have_mean_0_and_deviation_1(base):
+def test_in_the_released_form_groups_of_one_have_mean_0_and_deviation_1(base):
     apart = dataclasses.replace(TURNS, group_N=np.array([0, 0, 1]))
     released = IStar(IStarConfig(compat="released", base=base, invalid_penalty=0.0))
     found = released.credit(apart, TOKENS)
@@ -132,14 +132,14 @@ def test_released_groups_of_one_have_mean_0_and_deviation_1(base):
     np.testing.assert_allclose(found.parts["outcome"], [1, 1, 0], atol=1e-4)
 
 
-def test_released_takes_the_penalty_off_outcomes_before_they_are_compared():
+def test_the_released_form_subtracts_the_penalty_before_the_comparison():
     # Outcomes 1, 1, -0.1: mean of first turns 0.45, times 2. Step rewards have no penalty there.
     found = credit(compat="released", base="rloo", invalid_penalty=0.1)
     np.testing.assert_allclose(found.parts["outcome"], [1.1, 1.1, -1.1], atol=1e-5)
     np.testing.assert_allclose(found.advantage_N, [1.1, 1.1, -1.1] + 2 * CENTRED, atol=1e-4)
 
 
-def test_released_ablations():
+def test_ablations_of_the_released_form_by_hand():
     # Merged: each turn's outcome and its own step reward: 1 + 1, 1 + 1/3, 0 + 2/3; first turns 2
     # and 2/3, mean 4/3.
     merged = credit(compat="released", base="rloo", process="merged")
@@ -164,12 +164,12 @@ def test_the_loss_has_one_ratio_a_turn_and_the_clip_of_its_base():
         assert IStar(IStarConfig(base=base, loss=named)).policy_loss().clip_range == clip
 
 
-def test_columns_of_tokens_are_as_long_as_the_table():
+def test_token_columns_must_match_the_table():
     with pytest.raises(CreditInputError, match="2 values, the table has 4 tokens"):
         TOKENS.with_scores(x_M=np.zeros(2))
 
 
-def test_the_reference_is_asked_for_where_its_rewards_are_ratios_to_it():
+def test_a_reference_is_needed_only_if_rewards_are_ratios_to_it():
     assert not IStar(IStarConfig()).needs_reference
     config = IStarConfig(prm=ImplicitPRMConfig(against="reference"))
     assert IStar(config).needs_reference
@@ -177,7 +177,7 @@ def test_the_reference_is_asked_for_where_its_rewards_are_ratios_to_it():
 
 
 @pytest.mark.parametrize("process", ["turn", "token", "merged"])
-def test_a_reward_model_that_misorders_pairs_does_not_count(process):
+def test_a_reward_model_that_misorders_pairs_is_not_used(process):
     # The success has 0.3 in all, and 0.15 a turn; the failure 0.2.
     turns = TURNS.with_scores(implicit_N=np.array([0.3, 0.0, 0.2], dtype=np.float32))
 

@@ -31,14 +31,14 @@ def test_prime_leaves_out_the_last_ratio_and_scales_by_the_largest_sum():
     np.testing.assert_allclose(found.advantage_M, whiten(sums), atol=1e-3)
 
 
-def test_prime_takes_no_outcome_but_0_and_1():
+def test_prime_accepts_only_outcomes_0_and_1():
     tokens = token_table([0, 1]).with_scores(implicit_M=np.zeros(2, dtype=np.float32))
     turns = turn_table(reward=[0.4, 1], episode=[0, 1])
     with pytest.raises(CreditInputError, match=r"Episode 0 has outcome 0.4.*rollout.reward = "):
         PRIME(PRIMEConfig()).credit(turns, tokens)
 
 
-def test_primes_filter():
+def test_primes_filter_drops_groups_by_their_success_rate():
     prime = PRIME(PRIMEConfig())
 
     def group(wins):

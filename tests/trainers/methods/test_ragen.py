@@ -52,7 +52,7 @@ def test_episodes_do_not_affect_each_other():
     np.testing.assert_allclose(target_M, [0.5, 0.5, 1.0, 1.0, 5 + 3.5, 7.0], atol=1e-5)
 
 
-def test_the_reward_of_a_turn_without_tokens_goes_to_the_one_before():
+def test_the_reward_of_a_turn_without_tokens_goes_to_the_previous_turn():
     turns = turn_table(reward=[0, 2], episode=[0, 0])
     _, target_M = bilevel_gae(turns, token_table([0], value=[0.5]), gamma_turn=0.5)
     np.testing.assert_allclose(target_M, [2.0])
@@ -60,7 +60,7 @@ def test_the_reward_of_a_turn_without_tokens_goes_to_the_one_before():
         assert nothing.shape == (0,)
 
 
-def test_released_is_token_gae():
+def test_the_released_form_is_token_gae():
     paper, released = (
         RAGEN(RAGENConfig(compat=compat)).credit(TURNS, TOKENS).advantage_M
         for compat in ("paper", "released")

@@ -76,7 +76,7 @@ def test_spa_pays_for_progress_and_grounding(changes, reward):
         ({"outcome": "score"}, [0.3 + 0.5, 0, -0.3 + 0.5, 0]),
     ],
 )
-def test_spas_released_form(changes, reward):
+def test_spas_released_form_by_hand(changes, reward):
     method = SPA(SPAConfig(gae=PLAIN, compat="released", **changes))
     assert method.needs_reference
     tokens = dataclasses.replace(TOKENS, ref_logprob_M=np.full(4, -1.5, dtype=np.float32))
@@ -89,7 +89,7 @@ def test_spas_released_form(changes, reward):
     np.testing.assert_allclose(without.credit(TURNS, TOKENS).advantage_M, to_go(reward), atol=1e-4)
 
 
-def test_spas_leave_one_out_plays_groups_and_explores_nothing():
+def test_spas_leave_one_out_variant_plays_groups_without_exploration():
     released = SPA(SPAConfig(compat="released", outcome="score"))
     assert (released.collection, released.explore) == ("groups", None)
     assert SPA(SPAConfig(compat="released")).collection == "independent"
@@ -102,7 +102,7 @@ def test_spas_leave_one_out_plays_groups_and_explores_nothing():
     np.testing.assert_allclose(found, [1, 1, 0, 0])
 
 
-def test_spas_random_variant_is_drawn_anew_and_alike_for_the_same_batch():
+def test_spas_random_variant_varies_over_turns_and_repeats_for_the_same_batch():
     first, again = (spa(progress="random").parts["progress"] for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert len(set(first.tolist())) == 4 and 0 <= first.min() and first.max() < 1
@@ -124,7 +124,7 @@ def test_prm4a_treats_every_turn_as_a_separate_problem():
 @pytest.mark.parametrize(
     ("least", "scores"), [(0.76, [0.9, 0.8, 0.4, 0.2]), (0.77, [0.975, 1.0, 0.025, 0.0])]
 )
-def test_a_process_critic_that_explains_little_gives_way_to_the_outcome(least, scores):
+def test_a_process_critic_that_explains_too_little_is_replaced_by_the_outcome(least, scores):
     # Visits are worth (0.95 + 1) / 2, 1, (1 - 0.95) / 2 and 0: R2 is 1 - 0.0566 / 0.2378 = 0.762.
     found = PRM4A(PRM4AConfig(min_r2=least)).credit(TURNS, TOKENS)
     np.testing.assert_allclose(found.parts["reward"], scores, atol=1e-6)
@@ -174,7 +174,7 @@ def test_hisrs_segments_of_a_success_may_be_signed(shares, reward):
         ({"complete": True, "outcome": "score"}, [0.6, -0.1, 0.1, 0.1]),
     ],
 )
-def test_spas_contributions_may_sum_to_the_outcome_itself(changes, progress):
+def test_spas_contributions_can_sum_to_the_outcome_itself(changes, progress):
     found = spa(beta=0.0, **changes)
     np.testing.assert_allclose(found.parts["progress"], progress, atol=1e-6)
     np.testing.assert_allclose(found.advantage_M, to_go(progress), atol=1e-4)

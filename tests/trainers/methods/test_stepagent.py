@@ -61,7 +61,7 @@ def test_the_reward_of_a_turn_is_the_sum_of_its_reward_models(changes, reward):
     np.testing.assert_allclose(found.value_target_M, [a + b, b, c + d, d], atol=1e-5)
 
 
-def test_only_the_chosen_reward_is_asked_for():
+def test_only_the_selected_reward_model_is_required():
     bare = dataclasses.replace(TURNS, scores={"implicit_N": TURNS.scores["implicit_N"]})
     StepAgent(StepAgentConfig(reward="implicit")).credit(bare, TOKENS)
     assert StepAgent(StepAgentConfig()).needs_reference
@@ -71,7 +71,7 @@ def test_only_the_chosen_reward_is_asked_for():
     assert [StepAgent(StepAgentConfig(warmup=n)).policy_waits for n in (0, 3)] == [0, 3]
 
 
-def test_a_reward_may_pay_for_its_own_turn_alone():
+def test_a_reward_can_count_for_its_own_turn_only():
     found = credit(horizon="turn", outcome=2.0)
     reward = [0.2 + LOG3, 0.0, -0.3 - LOG3, 0.1]
     np.testing.assert_allclose(found.parts["reward"], reward, rtol=1e-5)
@@ -83,7 +83,7 @@ def test_a_reward_may_pay_for_its_own_turn_alone():
     np.testing.assert_allclose(alone.advantage_M, whiten(reward), atol=1e-5)
 
 
-def test_the_expert_may_judge_turns_itself():
+def test_the_expert_can_score_turns_itself():
     turns = TURNS.with_scores(match_N=np.array([1, -1, 0, 1], dtype=np.float32))
     config = StepAgentConfig(reward="match", horizon="turn", gae=PLAIN)
     method = StepAgent(config)

@@ -14,7 +14,7 @@ TURNS = turn_table(
 TOKENS = token_table([0, 1, 2, 3])
 
 
-def test_transitions_of_a_state_are_compared_and_what_failed_pays():
+def test_transitions_of_a_state_are_compared_and_failed_actions_are_penalised():
     # Mean 3/8, deviations 1/8, 5/8, -3/8, -3/8; unbiased variance (1 + 25 + 9 + 9) / 64 / 3 =
     # 11/48, std 0.478714.
     credit = ThreeSPO(ThreeSPOConfig()).credit(TURNS, TOKENS)

@@ -22,7 +22,7 @@ def credit(turns=VALUED, **changes):
     return TurnPPO(TurnPPOConfig(**({"gae": PLAIN} | changes))).credit(turns, TOKENS)
 
 
-def test_by_hand():
+def test_turn_ppo_by_hand():
     # delta: 0.5 * 0.4 - 0.2 = 0, 1 - 0.4 = 0.6, -0.3. A_0 = 0 + 0.25 * 0.6.
     found = credit()
     np.testing.assert_allclose(found.advantage_N, [0.15, 0.6, -0.3], rtol=1e-6)
@@ -35,13 +35,13 @@ def test_by_hand():
     assert (loss.ratio, loss.mean_ratio, loss.clip_range) == ("turn", False, (0.8, 1.2))
 
 
-def test_it_says_what_the_critic_explains_and_whether_it_counts():
+def test_it_reports_the_critics_explained_variance_and_whether_the_critic_is_used():
     # Returns 0.5, 1 and 0, of which 0.3, 0.6 and -0.3 are left: variances 1/6 and 0.14.
     found = credit(gae=replace(PLAIN, min_explained=0.2)).metrics
     assert found == {"explained_variance": pytest.approx(0.16, abs=1e-6), "critic_counts": 0.0}
 
 
-def test_the_length_of_replies_changes_nothing_unlike_ppos():
+def test_the_length_of_replies_changes_nothing_unlike_in_ppo():
     longer = token_table([0, 1, 1, 2], value=[0.2, 0.4, 0.9, 0.3])
     both = [TurnPPO(TurnPPOConfig()).credit(VALUED, t).advantage_N for t in (TOKENS, longer)]
     np.testing.assert_array_equal(*both)

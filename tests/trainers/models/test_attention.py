@@ -32,7 +32,7 @@ def grouped(size: int, layers: int) -> Any:
 
 # transformers repeats what has large heads itself
 @pytest.mark.parametrize(("unfused", "size"), [(True, 8), (False, 8), (False, 512)])
-def test_grouped_queries_see_the_same(
+def test_grouped_query_attention_gives_equal_results(
     monkeypatch: pytest.MonkeyPatch, unfused: bool, size: int
 ) -> None:
     model = grouped(size, layers=2)

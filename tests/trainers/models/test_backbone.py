@@ -40,7 +40,7 @@ def head(policy):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_beside_a_policy_in_bfloat16_what_it_trains_is_float32(make_policy, kind):
+def test_with_a_bfloat16_policy_its_trained_weights_are_float32(make_policy, kind):
     plain = make_policy()
     plain.model.to(torch.bfloat16)
     policy = Policy(plain.model, plain.tokenizer, lora=KINDS[kind])
@@ -50,7 +50,7 @@ def test_beside_a_policy_in_bfloat16_what_it_trains_is_float32(make_policy, kind
 
 
 @pytest.mark.parametrize(("kind", "mode"), [("shared", "window"), ("copy", "growing")])
-def test_it_learns_at_the_ends_of_turns_and_leaves_the_policy_alone(
+def test_it_learns_at_the_ends_of_turns_without_changing_the_policy(
     make_policy, episodes_of, kind, mode
 ):
     episodes = episodes_of(mode)
@@ -70,7 +70,9 @@ def test_it_learns_at_the_ends_of_turns_and_leaves_the_policy_alone(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_begins_as_the_policy_and_does_not_follow_it(make_policy, episodes_of, kind, tmp_path):
+def test_it_is_initialised_from_the_policy_and_does_not_follow_it(
+    make_policy, episodes_of, kind, tmp_path
+):
     rows = build_rows(episodes_of("window"))
     policy = make_policy(lora=KINDS[kind])
     backbone = Backbone(policy, BackboneConfig(), "progress")
@@ -113,7 +115,7 @@ def test_turns_end_at_their_last_token_in_both_context_modes(episodes_of):
         assert any(len(t.turns) > 1 for t in episodes)
 
 
-def test_batches_hold_every_turn_once_within_the_budget(episodes_of):
+def test_batches_contain_every_turn_once_within_the_budget(episodes_of):
     ends = turn_ends(episodes_of("growing"))
     chosen = np.arange(0, len(ends.row_N), 2)
     for index in (None, chosen):
@@ -156,7 +158,9 @@ def test_equal_rows_are_computed_once_and_keep_their_whole_gradient(make_policy,
         np.testing.assert_allclose(slope, other_slope, atol=1e-3 * np.abs(other_slope).max())
 
 
-def test_logits_are_made_where_sharded_weights_are_gathered(make_policy, episodes_of, monkeypatch):
+def test_logits_are_computed_while_sharded_weights_are_gathered(
+    make_policy, episodes_of, monkeypatch
+):
     policy = make_policy(lora=LoRAConfig())
     width = policy.base.get_output_embeddings().out_features
     last = torch.nn.Linear(width, 1)

@@ -33,17 +33,17 @@ def test_the_border_of_a_grid_by_hand():
     assert find_borders(SMALL) == ["#\n#####", "#####\n#"] == find_borders(SMALL[::-1])
 
 
-def test_few_texts_of_a_length_may_agree_by_chance():
+def test_too_few_texts_of_a_length_give_no_border():
     assert find_borders(SMALL[:31]) == []
     assert find_borders(SMALL[:31] * 3) == []  # the same ones again say nothing more
 
 
-def test_letters_and_digits_are_never_a_border():
+def test_letters_and_digits_are_never_part_of_a_border():
     texts = [f"turn 12: {a}{b}." for a in "abcdefgh" for b in "abcdefgh"]
     assert find_borders(texts) == [": "]
 
 
-def test_a_run_that_is_found_where_texts_differ_is_dropped():
+def test_a_run_that_also_occurs_inside_is_dropped():
     # "##" stands at both ends, but is also what a room may hold inside.
     texts = rooms("_#", 6, "##??????##")
     assert find_borders(texts) == []

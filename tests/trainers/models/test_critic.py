@@ -152,7 +152,7 @@ def test_targets_of_any_size_are_fitted_alike(make_policy, episodes_of, kind):
     assert found[0].mean() > 0.6  # on the way from 1/2 to 3/2
 
 
-def test_the_policy_waits_for_its_critic_where_it_is_told_to():
+def test_the_policy_can_wait_for_its_critic():
     assert PPO(PPOConfig()).policy_waits == 0
     assert PPO(PPOConfig(critic=CriticConfig(warmup=4))).policy_waits == 4
     assert GRPO(GRPOConfig()).policy_waits == 0

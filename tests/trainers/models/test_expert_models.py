@@ -152,7 +152,7 @@ def test_the_discriminator_beats_a_constant_on_held_out_turns(make_policy):
     assert logits[right].mean() > logits[~right].mean() + 0.5
 
 
-def test_where_the_expert_knows_no_way_there_is_no_pair_and_no_implicit_reward(make_policy):
+def test_without_an_expert_action_there_is_no_pair_and_no_implicit_reward(make_policy):
     policy = make_policy()
     batch = played(policy, 1, known_share=0.5)
     prm = StepPRM(policy, prm_config())
@@ -182,7 +182,7 @@ def test_episodes_without_any_experts_action_are_refused_by_the_environments_nam
     assert model.fit(batch, NONE) == {"items": 0.0}
 
 
-def test_they_learn_before_they_score_or_after(make_policy):
+def test_they_learn_before_or_after_scoring(make_policy):
     policy = make_policy()
     batch = played(policy, 1)
     after = Discriminator(policy, discriminator_config(update="after"), most=20)

@@ -57,7 +57,7 @@ def episode_scores(prm, batch):
 
 
 @pytest.mark.slow
-def test_it_tells_held_out_successes_from_failures_and_good_turns_from_bad(make_policy):
+def test_it_distinguishes_held_out_successes_from_failures_and_good_turns_from_bad(make_policy):
     # By outcomes of episodes; test_expert_models.py fits it to pairs.
     policy = make_policy(lora=LoRAConfig())
     # Adapters alone move less than all weights.
@@ -82,7 +82,7 @@ def test_it_tells_held_out_successes_from_failures_and_good_turns_from_bad(make_
     np.testing.assert_array_equal(policy.score(played(policy, 0).rows), before)
 
 
-def test_the_gradient_in_parts_is_that_of_the_whole(make_policy):
+def test_the_gradient_in_parts_equals_the_whole_gradient(make_policy):
     policies = [make_policy(), make_policy()]
     models = [
         ImplicitPRM(p, config(epochs=1, backbone=BackboneConfig(lr=1e-3, token_budget=budget)))
@@ -95,7 +95,7 @@ def test_the_gradient_in_parts_is_that_of_the_whole(make_policy):
 
 
 @pytest.mark.parametrize("lora", [None, LoRAConfig()])
-def test_it_scores_before_it_learns_or_after(make_policy, lora):
+def test_it_scores_before_or_after_learning(make_policy, lora):
     batch = played(make_policy(), 1, groups=3)
     after, before = (
         ImplicitPRM(make_policy(lora=lora), config(epochs=1, update=update))

@@ -66,17 +66,17 @@ def test_a_phrase_is_never_found_within_a_word():
         assert tokenizer.decode(tokenizer.encode(known, add_special_tokens=False)) == known
 
 
-def test_letters_of_a_code_are_no_phrase():
+def test_parts_of_a_code_do_not_become_phrases():
     texts = [f"click[b0xq{n}] and go on {THINGS[n % 4]}" for n in range(40)]
     assert not [token for token in build_tokenizer(texts).get_vocab() if "xq" in token]
 
 
-def test_what_is_said_seldom_is_left_to_its_words():
+def test_rare_phrases_are_left_to_their_words():
     assert find_phrases([["go", " to", " desk", " 1"]] * 15) == []
     assert find_phrases([["go", " to", " desk", " 1"]] * 16) == [" desk 1", "go to"]
 
 
-def test_saved_and_loaded_it_encodes_alike(tmp_path):
+def test_a_saved_tokenizer_encodes_alike(tmp_path):
     from creditrl.agents.transformers import load_tokenizer
 
     tokenizer = build_tokenizer(TEXTS)
@@ -86,7 +86,7 @@ def test_saved_and_loaded_it_encodes_alike(tmp_path):
     assert loaded.chat_template == tokenizer.chat_template
 
 
-def test_rooms_of_symbols_have_neither():
+def test_rooms_of_symbols_have_no_names_or_phrases():
     venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=32)
     texts = environment_texts(venv, get_form("plain"), 64, seed=0)
     with_phrases, without = (build_tokenizer(texts, phrases=p) for p in (True, False))
@@ -94,7 +94,7 @@ def test_rooms_of_symbols_have_neither():
     assert with_phrases(texts)["input_ids"] == without(texts)["input_ids"]
 
 
-def test_a_household_is_said_in_less_than_half_the_tokens():
+def test_a_household_takes_less_than_half_the_tokens():
     venv = gym.make_vec("CreditRL/ALFWorld-v0", num_envs=32, size="small")
     form = get_form("dialogue")
     texts = environment_texts(venv, form, 128, seed=0)
@@ -111,7 +111,7 @@ def test_a_household_is_said_in_less_than_half_the_tokens():
     assert [tokenizer.decode(ids) for ids in tokenizer(sample)["input_ids"]] == sample
 
 
-def test_a_conversation_has_no_words_but_its_own():
+def test_a_conversation_has_only_its_own_words():
     chat = ChatFormat(build_tokenizer(["a room", "look"]))
     assert chat.first([Message("user", "a room")]) == "a room"
     assert chat.more([Message("user", "a desk")], reply_finished=True) == "a desk"

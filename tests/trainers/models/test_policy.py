@@ -67,7 +67,7 @@ def make_family(tokenizer):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.4])
-def test_they_equal_the_whole_model_one_row_at_a_time(make_policy, episodes_of, temperature):
+def test_scores_equal_those_of_the_whole_model_row_by_row(make_policy, episodes_of, temperature):
     policy = make_policy(dtype=torch.float64)
     episodes = episodes_of("window")
     expected, entropy, hidden = [], [], []
@@ -145,7 +145,7 @@ def test_logits_in_chunks_give_the_same_loss_and_gradient(make_policy, episodes_
         ("Gemma", {"head_dim": 8}, "_mlp_at"),
     ],
 )
-def test_the_last_block_where_nothing_is_read_is_left_out(
+def test_the_last_block_is_skipped_where_nothing_is_read(
     make_family, episodes_of, monkeypatch, family, extra, part
 ):
     from creditrl.trainers.models import tail
@@ -169,7 +169,7 @@ def test_the_last_block_where_nothing_is_read_is_left_out(
     np.testing.assert_allclose(some[2], whole[2], rtol=1e-6, atol=1e-10)
 
 
-def test_rows_that_are_read_in_very_different_numbers_of_places(make_family):
+def test_rows_read_at_very_different_numbers_of_positions_score_alike(make_family):
     policy = make_family("Llama", {})
     ids_RL = np.arange(3 * 16).reshape(3, 16) % len(policy.tokenizer)
     row_K, position_K = np.array([0] * 10 + [1]), np.array([*range(5, 15), 7])
@@ -234,7 +234,7 @@ def test_blocks_of_a_kind_are_compiled_once_and_give_the_same_gradient(
     assert "forward" not in vars(policy.base.get_decoder().layers[0])
 
 
-def test_what_cannot_be_compiled_is_said_in_a_line(make_policy, episodes_of, monkeypatch):
+def test_a_failed_compilation_is_a_one_line_message(make_policy, episodes_of, monkeypatch):
     def broken(graph, inputs):
         raise RuntimeError("no compiler was found")
 
@@ -285,7 +285,7 @@ def disturb(policy):
 
 
 @pytest.mark.parametrize("lora", [None, LoRAConfig()])
-def test_the_reference_stays_where_it_was_frozen(make_policy, episodes_of, lora):
+def test_the_reference_does_not_change_once_frozen(make_policy, episodes_of, lora):
     rows = build_rows(episodes_of("window"))
     policy = make_policy(lora=lora)
     start = policy.score(rows)
@@ -374,7 +374,7 @@ def test_a_chat_template_is_kept_and_adapters_name_their_base(tmp_path, make_pol
     np.testing.assert_allclose(loaded.score(rows), policy.score(rows), atol=1e-6)
 
 
-def test_a_policy_has_the_type_that_is_asked_for(tokenizer, tmp_path, make_policy, episodes_of):
+def test_a_policy_has_the_requested_dtype(tokenizer, tmp_path, make_policy, episodes_of):
     shape = SmallPolicyConfig(hidden=32, heads=2)
     whole, half = (
         Policy.small(shape, tokenizer, dtype=dtype, lora=LoRAConfig())
@@ -397,7 +397,7 @@ def test_a_policy_has_the_type_that_is_asked_for(tokenizer, tmp_path, make_polic
     assert scores.logprob_M.dtype == torch.float32
 
 
-def test_adapters_of_learned_models_are_not_of_the_policys_state(make_policy, episodes_of):
+def test_adapters_of_learned_models_are_not_part_of_the_policys_state(make_policy, episodes_of):
     # On a base that was moved, where the state is all weights.
     rows = build_rows(episodes_of("window"))
     policy = make_policy(lora=LoRAConfig())
@@ -415,7 +415,7 @@ def test_adapters_of_learned_models_are_not_of_the_policys_state(make_policy, ep
         np.testing.assert_allclose(other.score(rows), policy.score(rows), atol=1e-6)
 
 
-def test_a_state_of_another_kind_or_shape_is_refused(make_policy):
+def test_a_state_with_other_keys_or_shapes_is_refused(make_policy):
     policy = make_policy()
     with pytest.raises(CheckpointError, match="holds LoRA adapters"):
         policy.load_state_dict(make_policy(lora=LoRAConfig()).state_dict())

@@ -54,7 +54,7 @@ def scores_and_gradients(policy: Policy, batch: RowBatch) -> tuple[np.ndarray, l
     return found.logprob_M.detach().numpy(), [p.grad.clone() for p in policy.trainable_parameters()]
 
 
-def test_the_beginning_of_a_group_is_its_prompt_without_the_last_token():
+def test_the_prefix_of_a_group_is_its_prompt_without_the_last_token():
     batch = members(2, 8, ragged=False)
     shared = find_prefixes(batch.ids_RL, batch.row_M, batch.position_M)
     # The prompt's last token predicts the reply's first, so it is each row's own.
@@ -66,7 +66,7 @@ def test_the_beginning_of_a_group_is_its_prompt_without_the_last_token():
     assert np.bincount(shared.prefix_R).tolist() == [8, 8]
 
 
-def test_a_beginning_ends_before_the_first_place_that_is_read():
+def test_a_prefix_ends_before_the_first_position_that_is_read():
     ids_RL = np.tile(np.arange(100), (16, 1))
     ids_RL[:, -1] = np.arange(16)  # alike up to the last id
     row_M = np.repeat(np.arange(16), 2)
@@ -86,7 +86,7 @@ def test_rows_that_begin_differently_share_nothing(rows: int):
 
 @pytest.mark.parametrize("lora", [None, LoRAConfig(rank=2)])
 @pytest.mark.parametrize("ragged", [False, True])
-def test_shared_beginnings_give_equal_scores_and_gradients(
+def test_shared_prefixes_give_equal_scores_and_gradients(
     monkeypatch: pytest.MonkeyPatch, ragged: bool, lora: LoRAConfig | None
 ):
     batch = members(4, 8, ragged=ragged)
@@ -119,14 +119,14 @@ def test_in_16_bits_a_product_selects_each_rows_prefix():
     torch.testing.assert_close(found.float(), expected, rtol=0.01, atol=0.02)
 
 
-def test_a_gpu_shares_only_what_pays():
+def test_on_a_gpu_prefixes_are_shared_only_if_faster():
     assert forward.sharing_pays(torch.device("cpu"), 1, 1)
     gpu = torch.device("cuda")
     assert not forward.sharing_pays(gpu, 16_000, 7_000_000)
     assert forward.sharing_pays(gpu, 16_000, 60_000_000)
 
 
-def test_blocks_that_are_run_again_are_run_in_one_pass(monkeypatch: pytest.MonkeyPatch):
+def test_recomputed_blocks_run_in_one_pass(monkeypatch: pytest.MonkeyPatch):
     policy, batch = small(), members(4, 8, ragged=False)
     policy._known_layers()
     monkeypatch.setattr(forward, "hidden_after_prefixes", None)  # calling it would fail

@@ -39,7 +39,7 @@ def test_a_rare_word_is_spelled_by_known_parts():
     assert len(ids) < len("countertop")
 
 
-def test_a_code_is_spelled_and_words_beside_it_are_not():
+def test_a_code_is_spelled_but_words_beside_it_are_not():
     tokenizer = build_tokenizer(["click[b03417xi34]", "a mug 12 on desk 1234", "red12b"])
     for text in ("b03417xi34", "xi3", "7d1bd", "red12"):
         assert tokenizer.convert_ids_to_tokens(encode(tokenizer, text)) == list(text)
@@ -56,7 +56,7 @@ def test_special_tokens_have_ids_and_none_is_added(tokenizer):
 
 
 @pytest.mark.parametrize("fallback", ["unk", "bytes"])
-def test_saved_and_loaded_it_encodes_alike(tmp_path, fallback):
+def test_a_saved_tokenizer_encodes_alike(tmp_path, fallback):
     from transformers import AutoTokenizer
 
     text = f"{GRID}\nWhat is  it 's goal? <action>push up</action> , desk 12 .\n\n"
@@ -86,7 +86,7 @@ def test_with_bytes_any_text_decodes_to_itself(text):
     assert _BYTES_TOKENIZER.decode(encode(_BYTES_TOKENIZER, text)) == text
 
 
-def test_the_vocabulary_keeps_to_its_limit():
+def test_the_vocabulary_stays_within_its_limit():
     rng = np.random.default_rng(0)
     words = ["".join(rng.choice(list("abcdefghij"), size=6)) for _ in range(500)]
     tokenizer = build_tokenizer([" ".join(words)], max_vocab=100)
@@ -94,7 +94,7 @@ def test_the_vocabulary_keeps_to_its_limit():
     assert tokenizer.decode(encode(tokenizer, words[-1])) == words[-1]
 
 
-def test_no_text_and_too_small_a_limit_are_errors():
+def test_no_text_and_too_small_a_limit_are_refused():
     with pytest.raises(ConfigError, match="needs text"):
         build_tokenizer(["", ""])
     with pytest.raises(ConfigError, match="max_vocab is 100"):

@@ -109,7 +109,7 @@ def test_contributions_sum_to_the_outcome_better_than_a_constant(make_policy, to
 
 
 @pytest.mark.parametrize("lora", [None, LoRAConfig(rank=2)])
-def test_a_head_on_the_logits_reads_what_the_next_token_may_be(make_policy, tokenizer, lora):
+def test_a_head_can_read_the_logits_of_the_next_token(make_policy, tokenizer, lora):
     episodes = played(tokenizer, tasks=4)
     policy = make_policy(lora=lora)
     config = replace(QUICK, hidden=0, reads="logits")
@@ -153,9 +153,7 @@ def test_the_process_critic_learns_values_of_visits(make_policy, tokenizer):
     assert not np.allclose(late, early)
 
 
-def test_the_hindsight_model_scores_tokens_and_learns_online_where_it_is_asked_to(
-    make_policy, tokenizer
-):
+def test_the_hindsight_model_scores_tokens_and_can_learn_online(make_policy, tokenizer):
     policy, batch = make_policy(), Batch.of(played(tokenizer)[:6])
     config = HindsightConfig(backbone=BackboneConfig(lr=3e-3), batch=48, bare=True)
     model = HindsightModel(policy, config)
@@ -196,7 +194,7 @@ def drawn(tokenizer, told, tasks=240, turns=2):
 
 # Which of four: log 4 = 1.386. Whether it was "up": 3/4 log 3 = 0.824.
 @pytest.mark.parametrize(("told", "turns", "most"), [("views", 2, 0.5), ("outcome", 1, 1.0)])
-def test_the_hindsight_model_predicts_moves_that_no_policy_could(
+def test_the_hindsight_model_predicts_moves_that_no_policy_can(
     make_policy, tokenizer, told, turns, most
 ):
     config = HindsightConfig(
@@ -209,9 +207,7 @@ def test_the_hindsight_model_predicts_moves_that_no_policy_could(
     assert found["nll"] < most < np.log(4) < found["policy_nll"]
 
 
-def test_the_outcome_is_told_by_digits_or_where_there_are_none_by_special_tokens(
-    make_policy, tokenizer
-):
+def test_the_outcome_is_given_by_digits_or_else_by_special_tokens(make_policy, tokenizer):
     model = HindsightModel(make_policy(), HindsightConfig(bare=True, reach=1))
     won = replace(played(tokenizer)[0], success=True, final_observation="#_P#")
     digits = tokenizer("1.0", add_special_tokens=False)["input_ids"]
@@ -251,7 +247,7 @@ class Teller:
         return [Reply(self.answers.pop(0)) for _ in prompts]
 
 
-def test_a_language_model_is_asked_twice_and_then_the_rule_decides(make_policy, tokenizer):
+def test_segments_are_requested_twice_before_the_rule_is_used(make_policy, tokenizer):
     episodes = played(tokenizer)[:3]
     agent = Teller("[(1, 1), (2, 3)]", "no idea", "[(1, 2)]", "[(1, 3)]", "still none")
     config = SegmenterConfig(kind="llm", least=1, model="some")
@@ -263,7 +259,7 @@ def test_a_language_model_is_asked_twice_and_then_the_rule_decides(make_policy, 
     assert "covers 2 turns" in agent.asked[4]
 
 
-def test_of_several_processes_the_first_asks_for_all(make_policy, tokenizer, monkeypatch):
+def test_only_the_first_process_sends_requests(make_policy, tokenizer, monkeypatch):
     episodes = played(tokenizer)[:2]
     config = SegmenterConfig(kind="llm", least=1, model="some")
     told = []
@@ -278,7 +274,7 @@ def test_of_several_processes_the_first_asks_for_all(make_policy, tokenizer, mon
         assert len(agent.asked) == 2 - 2 * rank
 
 
-def test_entropy_and_single_turns(make_policy, tokenizer):
+def test_segments_by_entropy_and_of_single_turns(make_policy, tokenizer):
     episodes = played(tokenizer)[:3]
     policy = make_policy()
     turns = Segmenter(SegmenterConfig(kind="turn"), policy).segments(episodes)
@@ -288,7 +284,7 @@ def test_entropy_and_single_turns(make_policy, tokenizer):
 
 
 @pytest.mark.parametrize("kind", [ProgressEstimator, ProcessCritic])
-def test_it_is_refitted_to_fresh_episodes_where_it_is_asked_to(kind, make_policy, tokenizer):
+def test_it_can_be_refitted_to_fresh_episodes(kind, make_policy, tokenizer):
     policy = make_policy()
     batch = Batch.of(played(tokenizer, tasks=30))
     frozen, refitted = (kind(policy, QUICK, refit=refit) for refit in (0, 2))

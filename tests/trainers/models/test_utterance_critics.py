@@ -67,7 +67,7 @@ def say(critics, *values):
         torch.nn.init.constant_(part[-1].bias, value)
 
 
-def test_untrained_critics_are_zero_and_the_lowest_twin_counts(make_policy):
+def test_untrained_critics_are_zero_and_the_smaller_twin_is_used(make_policy):
     policy = make_policy()
     batch = Batch.of(played(policy, count=2))
     model = UtteranceCritics(policy, config())
@@ -113,7 +113,7 @@ def test_q_reads_the_reply_and_v_does_not(make_policy):
     np.testing.assert_allclose(v_one, v_other, atol=1e-6)
 
 
-def test_values_are_alike_in_both_context_modes(make_policy, episodes_of):
+def test_values_are_equal_in_both_context_modes(make_policy, episodes_of):
     policy = make_policy()
     model = UtteranceCritics(policy, config(steps=5))
     growing = episodes_of("growing")
@@ -181,7 +181,7 @@ def test_v_is_the_mean_over_the_current_policys_replies_not_the_replayed_ones(ma
     assert said["fresh"] > 0.8 > 0.7 > said["replayed"], said
 
 
-def test_it_learns_before_it_scores_or_after(make_policy):
+def test_it_learns_before_or_after_scoring(make_policy):
     policy = make_policy()
     batch = Batch.of(played(policy))
     before, after = (
@@ -223,7 +223,7 @@ def test_the_replay_buffer_keeps_the_newest_turns_and_is_restored():
     assert len(again) == 0
 
 
-def test_a_turn_without_a_reply_is_judged_and_nan_is_named(make_policy):
+def test_a_turn_without_a_reply_is_scored_and_nan_is_named(make_policy):
     policy = make_policy()
     episodes = [episode(0, [([5, 6], [], 0.0), ([5, 7], [8, 9], 1.0)]), episode(1, [([5], [6], 0)])]
     batch = Batch.of(episodes)
