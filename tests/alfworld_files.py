@@ -62,7 +62,7 @@ def game(
 
 
 def trajectory(type: str = "pick_and_place_simple", people: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return what ``traj_data.json`` holds, as far as it is read."""
+    """Return the parts of ``traj_data.json`` that are read."""
     return {"task_type": type, "turk_annotations": {"anns": [{"task_desc": p} for p in people]}}
 
 

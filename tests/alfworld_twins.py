@@ -1,4 +1,4 @@
-"""The page's evaluation with ``AlfredTWEnv`` and the same one here, and an agent for both."""
+"""The page's evaluation with ``AlfredTWEnv`` and its equivalent here, and an agent for both."""
 
 from __future__ import annotations
 

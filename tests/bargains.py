@@ -1,4 +1,4 @@
-"""Two people who bargain, for tests of SOTOPIA: what they say, and who is asked."""
+"""Two people who bargain, for tests of SOTOPIA: their lines, and the asks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANN, BO = Character("a", "Ann", "Lee", 30, "Baker"), Character("b", "Bo", "Diaz"
 
 
 def talk(*said: str, side: int = 0) -> Turns:
-    """Return a dialogue in which the sides speak in turn, ``side`` first."""
+    """Return a dialogue in which the sides alternate, ``side`` first."""
     turns = []
     for k, words in enumerate(said):
         action, reason = read_action(words if words.startswith("say: ") else f"say: {words}")

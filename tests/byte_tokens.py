@@ -1,4 +1,4 @@
-"""Tokenizers whose tokens are bytes, made on the spot: nothing is downloaded."""
+"""Tokenizers whose tokens are bytes, built by the tests: nothing is downloaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chat endpoint on this machine that answers, or fails, as a test tells it."""
+"""A chat endpoint on this machine that answers or fails as a test plans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONGEST_HANG = 30.0
 
 @dataclass
 class Plan:
-    """How one request is answered."""
+    """How to answer one request."""
 
     text: str | None = "say: Hello."
     """The answer's content."""
@@ -45,7 +45,7 @@ Answer = Callable[[dict[str, Any]], "Plan | str"]
 
 @dataclass
 class ChatServer:
-    """The planned answers, and the requests it got."""
+    """The planned answers, and the requests received."""
 
     url: str = ""
     plans: list[Plan | str] = field(default_factory=list)
@@ -145,7 +145,7 @@ def serving() -> Iterator[ChatServer]:
             try:
                 chat.handle(self)
             except (BrokenPipeError, ConnectionResetError):
-                self.close_connection = True  # the client has given up
+                self.close_connection = True  # the client has disconnected
 
         def log_message(self, *arguments: object) -> None:
             pass

@@ -24,21 +24,21 @@ from creditrl._origin import install_command
 
 TESTS = Path(__file__).parent
 
-# Two workers with as many threads each as there are cores wait for each other.
+# Two workers with as many threads each as there are cores would wait for each other.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Ray lets its workers wait for whatever else runs: on a busy machine for minutes.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
-# How long an example takes says how busy the machine is, so no test fails for it.
+# An example's duration depends on how busy the machine is, so no test fails for it.
 hypothesis.settings.register_profile(
     "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("untimed")
 
-# A shell that starts pytest in the background has it ignore Ctrl-C, and so would everything that it
-# starts; tests of interrupts need the usual answer.
+# A shell that starts pytest in the background makes it ignore Ctrl-C, and everything that it starts
+# too; tests of interrupts need the usual behaviour.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -94,7 +94,7 @@ _LEFT_OUT: Counter[tuple[str, str]] = Counter()
 def _importable(module: str) -> bool:
     try:
         importlib.import_module(module)
-    except Exception:  # an upstream package that breaks while it is imported is not usable either
+    except Exception:  # an upstream package that fails on import is not usable either
         return False
     return True
 
@@ -143,7 +143,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    # Thousands of tests stay until the end: collections need not look at them again.
+    # Thousands of tests stay until the end, so the garbage collector need not look at them again.
     gc.collect()
     gc.freeze()
 

@@ -48,7 +48,7 @@ WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 @dataclass(frozen=True)
 class Case:
-    """An answer, and what a right reader makes of it."""
+    """An answer, and how a correct reader should read it."""
 
     kind: str
     text: str
@@ -70,7 +70,7 @@ class Draw:
     dims: tuple[str, ...]
 
     def other(self, how: str = "") -> Draw:
-        """Return the same with other scores: of one point, of one side, or of all."""
+        """Return the same with other scores: for one dimension, one side, or all."""
         rng, how = self.rng, how or self.rng.choice(("one", "side", "all"))
         truth = tuple(dict(s) for s in self.truth)
         side, name = rng.randrange(2), rng.choice(SEVEN)
@@ -131,7 +131,7 @@ def _reasons(rng: random.Random, plain: bool = False) -> tuple[dict[str, str], d
 
 
 def draw(rng: random.Random, names: tuple[str, str] | None = None, plain: bool = False) -> Draw:
-    """Return a true judgement of two of the names."""
+    """Return a true judgement about two of the names."""
     names = names or rng.choice(NAMES)
     names = names if rng.random() < 0.5 else (names[1], names[0])
     truth = [{d.name: rng.randint(d.low, d.high) for d in DIMENSIONS} for _ in names]
@@ -163,7 +163,7 @@ def extended(more: Callable[[Draw], dict[str, Any]]) -> Write:
 
 
 def usual_with(**choices: Sequence[Any]) -> Write:
-    """Write the usual form with one of these keys, pairs or names of dimensions."""
+    """Write the usual form with one of these keys, pairs or dimension names."""
     return lambda d: d.usual(**{name: d.rng.choice(some) for name, some in choices.items()})
 
 
@@ -269,7 +269,7 @@ SCHEMA = json.dumps(
 FORM = {"evaluations": {"agent_1": {"goal": ["<reasoning>", "<score>"]}}}
 BETWEEN = ("\n", " ", ",\n", "\n---\n", "\nand\n")
 
-# Other writings of JSON than one plain object.
+# JSON written otherwise than as one plain object.
 LOOSE: dict[str, Write] = {
     "keys first names": lambda d: d.usual(keys=[n.split()[0] for n in d.names]),
     "keys owned": lambda d: d.usual(keys=[f"{n}'s evaluation" for n in d.names]),
@@ -509,7 +509,7 @@ def repeat_key(d: Draw, spelling: Key = str) -> str:
 
 
 def corrected(more: Callable[[Draw, int, str, int], str], unlike_both: bool = True) -> Write:
-    """Write another score of a dimension behind an evaluation."""
+    """Write another score of a dimension after an evaluation."""
 
     def write(d: Draw) -> str:
         side, name = d.rng.randrange(2), d.rng.choice(SEVEN)
@@ -531,7 +531,7 @@ def both(joint: str = "{}\n{}") -> Write:
 
 def two_styles(joint: str = "{}\n\n{}") -> Write:
     """Write two versions, each in a style of its own; of one of them scores are read."""
-    # Two people who share a name are one key.
+    # Two people with the same name are one key.
     known = [name for name in STYLES if name != "keys first names"]
 
     def write(d: Draw) -> str:
@@ -550,7 +550,7 @@ def damaged_json(d: Draw) -> str:
 
 
 def cut_early(text: str, d: Draw) -> str:
-    """Cut a text, but not so late that it would be whole."""
+    """Cut a text early enough that it is incomplete."""
     return text[: d.rng.randrange(5, len(text) - 30)]
 
 
@@ -691,7 +691,7 @@ FALSE: dict[str, Write] = {
 
 
 def cut_and_changed(joint: str, wrapped: bool = False) -> Write:
-    """Write a version that is cut, and behind it another one: true, or contradicted."""
+    """Write a version that is cut, followed by another one: true, or contradicted."""
 
     def write(d: Draw) -> str:
         draft = d.other("all")
@@ -753,7 +753,7 @@ KINDS = _kinds()
 
 
 def cases(count: int, seed: int) -> Iterator[Case]:
-    """Return cases of all kinds in turn."""
+    """Return cases of all kinds, alternating."""
     rng = random.Random(seed)
     kinds = [*KINDS.items()]
     for number in range(count):

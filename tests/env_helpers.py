@@ -1,4 +1,4 @@
-"""What tests of several environments share."""
+"""Helpers for tests of several environments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from creditrl.envs.prompt import Ask
 
 
 def follow_expert(env: gym.Env[Any, Any], **reset: Any) -> tuple[float, dict[str, Any]]:
-    """Play to the end as the expert does, from a reset with these arguments if there are any."""
+    """Play to the end with the expert, after a reset with these arguments if there are any."""
     info = env.reset(**reset)[1] if reset else {}
     total, over = 0.0, False
     while not over:
@@ -51,6 +51,6 @@ def refusal(error: type[Exception], call: Callable[..., object], *args: Any, **m
 
 
 def without_display(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be on a machine that shows no windows."""
+    """Simulate a machine without a display."""
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)

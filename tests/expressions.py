@@ -29,7 +29,7 @@ _METHODS = _ANCHORED | {"search", "sub", "subn", "split", "findall", "finditer"}
 
 @dataclass(frozen=True)
 class Expression:
-    """A pattern, where it stands, and whether it is tried at one place or at all."""
+    """A pattern, its location, and whether it is matched at one position or searched."""
 
     where: str
     pattern: Any
@@ -63,7 +63,7 @@ def expressions() -> list[Expression]:
 
 
 def of_text(pattern: str) -> Expression:
-    """Return a pattern as one that is sought anywhere."""
+    """Return a pattern as one that is searched anywhere."""
     return Expression("text", re.compile(pattern), False)
 
 
@@ -178,9 +178,9 @@ def growth(run: Callable[[str], object], pump: tuple[str, str, str]) -> str | No
             taken.append(time.process_time() - start)
         return min(taken)
 
-    # The small lengths come first, so that what is worse than linear is seen before it takes hours.
+    # Small lengths come first, so that superlinear growth is noticed before it takes hours.
     for length in (1_000, 10_000):
-        for tries in (1, 2, 4):  # what the machine did meanwhile is measured again
+        for tries in (1, 2, 4):  # a measurement disturbed by other processes is repeated
             short, long = seconds(length, tries), seconds(10 * length, tries)
             if long < 0.05 or long <= 15 * short:
                 break

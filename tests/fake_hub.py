@@ -1,4 +1,4 @@
-"""As much of the Hugging Face hub as makes a repository and takes a commit of small files."""
+"""The part of the Hugging Face hub that makes a repository and accepts a commit of small files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class FakeHub(ThreadingHTTPServer):
-    """What it was sent."""
+    """What was uploaded."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager

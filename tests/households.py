@@ -95,7 +95,7 @@ def kitchen_game(
 
 
 def played(game: Game, commands: str, state: State | None = None) -> tuple[State, str]:
-    """Do commands, parted by "; " and all admissible; return the state and the last text."""
+    """Do commands, separated by "; " and all admissible; return the state and the last text."""
     state, said = state or game.start, ""
     for command in filter(None, commands.split("; ")):
         move = choices(game, state).moves[command]

@@ -22,7 +22,7 @@ JUDGED = json.dumps({"evaluations": {"agent_1": ENTRY, "agent_2": ENTRY}})
 
 
 class MortalServer:
-    """The endpoint, as a test holds it."""
+    """The endpoint, as a test controls it."""
 
     def __init__(self) -> None:
         command = [sys.executable, __file__]
@@ -36,7 +36,7 @@ class MortalServer:
         threading.Thread(target=self._read, daemon=True).start()
 
     def kill(self) -> bool:
-        """Kill the process that serves; False if the next one has not begun."""
+        """Kill the process that serves; False if the next one has not started."""
         try:
             os.kill(self._pids.get_nowait(), signal.SIGKILL)
         except Empty:
@@ -58,11 +58,11 @@ class MortalServer:
 
 
 class _Server(ThreadingHTTPServer):
-    request_queue_size = 128  # while no process serves, questions wait here
+    request_queue_size = 128  # while no process serves, requests wait here
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: clients are killed as well."""
+        """Log nothing: clients are killed as well."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -80,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *words: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def _serve(server: _Server) -> None:

@@ -1,4 +1,4 @@
-"""Programs that tests start, with what they say kept as text."""
+"""Programs that tests start, with their output captured as text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ran(
 
 
 def by_python(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run this Python with these words."""
+    """Run this Python with these arguments."""
     return ran(sys.executable, *words, **options)
 
 
@@ -56,7 +56,7 @@ def wait_for(
 
 
 def runs(pid: int) -> bool:
-    """Return whether a process is there, and no zombie."""
+    """Return whether a process is running and not a zombie."""
     import psutil
 
     try:
@@ -66,7 +66,7 @@ def runs(pid: int) -> bool:
 
 
 def all_end(pids: Iterable[int], seconds: float = 60) -> bool:
-    """Return whether processes end in time; what is left then is killed."""
+    """Return whether processes end in time; the rest are killed."""
     until = time.monotonic() + seconds
     while left := [pid for pid in pids if runs(pid)]:
         if time.monotonic() > until:

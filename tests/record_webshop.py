@@ -59,7 +59,7 @@ def official_products(checkout: Path, folder: Path) -> list[dict[str, Any]]:
         for name in (f"items_shuffle_{SMALL}.json", f"items_ins_v2_{SMALL}.json"):
             paths.append(Path(home, name))
             paths[-1].write_bytes(unpacked(folder / name))
-        # Upstream reads it whether it is wanted or not.
+        # Upstream always reads it.
         human = Path(home, "human.json")
         human.write_text("{}")
         engine.DEFAULT_ATTR_PATH, engine.HUMAN_ATTR_PATH = str(paths[1]), str(human)

@@ -1,4 +1,4 @@
-"""A small hand-made shop for tests: every trap of real product pages, and a search by eye."""
+"""A small hand-made shop for tests, with every trap of real product pages and a plain search."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from creditrl.envs.webshop.shop import RESULTS, Shop
 
 
 class WordIndex:
-    """Finds products by how many of the query's words stand in their titles; ties by position."""
+    """Finds products by the number of the query's words in their titles; ties by position."""
 
     def __init__(self, products: Sequence[Product]) -> None:
         self._words = [set(product.title.lower().split()) for product in products]
@@ -138,7 +138,7 @@ HUMAN_GOAL = goal_of(TEA, instruction="i want some organic tea", human=True)
 
 
 def small_shop(products: Sequence[Product] = PRODUCTS) -> Shop:
-    """Return a shop of these products; nothing is remembered from test to test."""
+    """Return a shop of these products; nothing is cached from test to test."""
     return Shop(MemoryCatalogue(products), WordIndex(products))
 
 
@@ -150,7 +150,7 @@ _ODD = (
 
 
 def _odd_products(count: int) -> tuple[Product, ...]:
-    """Return products of which every text is odd: spaces of all kinds, markup, quotes, escapes."""
+    """Return products with odd texts: spaces of all kinds, markup, quotes, escapes."""
     draw = random.Random(0).random
 
     def text(most: int = 6) -> str:
@@ -186,5 +186,5 @@ ODD_GOALS = tuple(
 
 
 def odd_shop() -> Shop:
-    """Return a shop of traps."""
+    """Return a shop of odd products."""
     return small_shop((*PRODUCTS, *_odd_products(120)))

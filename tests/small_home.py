@@ -79,12 +79,12 @@ def graph_of(nodes: str, edges: str, near: str = "") -> dict[str, list[dict[str,
 
 
 def household() -> dict[str, list[dict[str, Any]]]:
-    """Return its graph dict, to be changed at will."""
+    """Return its graph dict, which a test may change."""
     return graph_of(NODES, EDGES, NEAR)
 
 
 class Home:
-    """The household while something is done in it."""
+    """The household during a sequence of actions."""
 
     def __init__(self, profile: Profile = FIXED, graph: Any = None) -> None:
         self.scene, self.world = Scene.of(household() if graph is None else graph, "home")

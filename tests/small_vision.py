@@ -66,7 +66,7 @@ def make_vision_policy(
             "rope_parameters": {
                 "rope_type": "default",
                 "mrope_section": [head // 8, head // 8, head // 4],
-                # As in the published config: vLLM asks, transformers does not.
+                # As in the published config: vLLM reads it, transformers does not.
                 "mrope_interleaved": family == "Qwen3VL",
                 "rope_theta": 100.0,
             },
@@ -140,7 +140,7 @@ def flags(model: Path, words: Path) -> list[str]:
         "train",
         "@istar_visualsokoban",
         *_smallest(model),
-        "--policy.lora=None",  # all weights are trained, those of the eyes too
+        "--policy.lora=None",  # all weights are trained, including the vision tower's
         f"--method.prm.model={words}",
         "--method.prm.backbone.lr=1e-3",
         "--method.invalid-penalty=0.0",
@@ -157,7 +157,7 @@ def grpo_flags(model: Path) -> list[str]:
         *_smallest(model),
         "--env.options.observation=image",
         "--rollout.max-new-tokens=27",
-        # Only moves, and unlike ones: some succeed, so there is something to learn.
+        # Only moves, with varied outcomes: some succeed, so there is something to learn.
         "--rollout.actions=listed",
         "--rollout.temperature=2.0",
         "--optim.lr=1e-2",

@@ -30,7 +30,7 @@ _ENV = {"CREDITRL_SERVE_TOKEN": ""}
 
 @dataclass
 class Found:
-    """What was measured."""
+    """The measurements."""
 
     honest: list[float] = field(default_factory=list)
     """Seconds of each honest request."""
@@ -133,7 +133,7 @@ def _play(port: int, number: int, found: Found, ended: threading.Event) -> None:
 
 
 def _attack(port: int, number: int, found: Found, ended: threading.Event) -> None:
-    """Do one hostile thing after another."""
+    """Perform one hostile act after another."""
     rng = random.Random(1000 + number)
     held: list[socket.socket] = []
     for name, parts in _hostile(rng):
@@ -145,7 +145,7 @@ def _attack(port: int, number: int, found: Found, ended: threading.Event) -> Non
             for part in parts:
                 line.sendall(part)
             if name in ("half a head", "half a body", "no word"):
-                held.append(line)  # left open, until the server or this list lets it go
+                held.append(line)  # left open until the server or this list drops it
                 if len(held) > 40:
                     held.pop(0).close()
                 continue
@@ -155,7 +155,7 @@ def _attack(port: int, number: int, found: Found, ended: threading.Event) -> Non
                     found.answers[int(status[1])] += 1
             line.close()
         except OSError:
-            continue  # it was shown out
+            continue  # it was disconnected
     for line in held:
         line.close()
 

@@ -1,4 +1,4 @@
-"""The suite's own rule: comparisons with packages that are not here are left out, and said so."""
+"""The suite's own rule: comparisons with missing packages are left out and reported."""
 
 from __future__ import annotations
 

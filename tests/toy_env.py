@@ -129,7 +129,7 @@ class ToyEngine(Engine):
     def restore(self, index_K: Any, states: Sequence[Any], tasks: Sequence[Task]) -> None:
         for i, (cell, length, heard, rng) in zip(index_K.tolist(), states, strict=True):
             self.cell[i], self.length[i], self.heard[i] = cell, length, heard
-            # The generator may be one that another copy's tests still hold; take a fresh one.
+            # The generator may still be used by another copy's tests; take a fresh one.
             self.rngs[i] = np.random.default_rng(0)
             self.rngs[i].bit_generator.state = rng
 

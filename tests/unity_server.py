@@ -1,4 +1,4 @@
-"""A make-believe Unity simulator: an HTTP server of ours on this machine."""
+"""A stand-in for the Unity simulator: our own HTTP server on this machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def png(red: int, size: tuple[int, int] = (3, 2)) -> str:
 
 @dataclass
 class Simulator:
-    """A make-believe simulator: two fixed cameras, and two more per character."""
+    """A stand-in simulator: two fixed cameras, and two more per character."""
 
     url: str = ""
     plans: list[dict[str, Any]] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Simulator:
         self.headers.append({name.lower(): value for name, value in handler.headers.items()})
         self.paths.append(handler.path)
         plan = self.plans.pop(0) if self.plans else {}
-        # At work until it answers: who has the answer may ask again before this thread goes on.
+        # Busy until it answers: a client may ask again before this thread continues.
         self.at_work += 1
         self.most_at_once = max(self.most_at_once, self.at_work)
         self.stopped.wait(plan.get("delay", 0))
@@ -105,7 +105,7 @@ def serving(simulator: Simulator | None = None) -> Iterator[Simulator]:
             try:
                 simulator.handle(self)
             except (BrokenPipeError, ConnectionResetError):
-                pass  # the client has given up
+                pass  # the client has disconnected
 
         def log_message(self, *arguments: object) -> None:
             pass

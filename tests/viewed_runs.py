@@ -1,4 +1,4 @@
-"""Made runs for the viewer: episodes, credits and metrics with numbers known by hand."""
+"""Hand-made runs for the viewer: episodes, credits and metrics with known numbers."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def small_policy(seed: int = 0, lora: Any = None) -> Any:
 
 
 def move(policy: Any, size: float = 0.1, seed: int = 0) -> None:
-    """Do what an optimizer does to the trained weights."""
+    """Change the trained weights as an optimizer would."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
@@ -99,7 +99,7 @@ def serving(folder: Path, policy: Any) -> Iterator[str]:
     command += ["--enable-lora", "--max-lora-rank", "8"]
     if policy.image_processor is not None:
         command += ["--enable-scale-out", "--enable-tower-connector-lora"]
-        # Before it starts it would be shown the largest picture and the longest film.
+        # At startup it would process the largest picture and the longest video.
         command += ["--skip-mm-profiling", "--limit-mm-per-prompt", '{"image": 3, "video": 0}']
         command += ["--worker-extension-cls", "plain_linears.PlainLinears"]
     with log.open("wb") as file:

@@ -8,7 +8,7 @@ from creditrl.types import Reply
 
 
 class Walker:
-    """Goes up; fails, is stopped or costs as told, and counts which episodes it began."""
+    """Goes up; fails, stops or costs as configured, and counts the episodes it began."""
 
     name = "walker"
 

@@ -107,7 +107,7 @@ def write_shop(home: Path, *, full: bool = False, **content: Any) -> Path:
 
 
 def real_file(test_data: Path, name: str) -> Any:
-    """Return what a packed file of upstream's 1,000 products holds."""
+    """Return the content of a compressed file of upstream's 1,000 products."""
     return json.loads(lzma.open(test_data / "webshop" / f"{name}.json.xz").read())
 
 
@@ -119,7 +119,7 @@ def real_products(test_data: Path, extras: bool = True) -> list[Product]:
 
 
 def real_people(test_data: Path) -> dict[str, Any]:
-    """Return what people asked for of some of them, by product."""
+    """Return the human goals for some of them, by product."""
     path = test_data / "webshop" / "items_human_ins.subset_1000.json"
     people: dict[str, Any] = json.loads(path.read_text("utf-8"))
     return people

@@ -49,7 +49,7 @@ def test_random_draws_every_action_about_as_often():
     assert all(abs(said.count(a) - 1_000) < 129 for a in ACTIONS)
 
 
-def test_random_actions_follow_from_the_seed():
+def test_random_actions_depend_on_the_seed():
     agent = RandomAgent(7)
     first = agent.act(ask(20))
     assert first == RandomAgent(7).act(ask(20)) != RandomAgent(8).act(ask(20))

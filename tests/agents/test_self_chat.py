@@ -173,7 +173,7 @@ def test_an_agent_replies_for_all_partners_in_one_call() -> None:
     )
 
 
-def test_a_partner_that_fails_is_asked_again_from_the_start() -> None:
+def test_a_failed_partner_is_retried_from_the_start() -> None:
     class Recovering(Counting):
         def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
             replies = super().act(prompts)

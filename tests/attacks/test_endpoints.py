@@ -69,7 +69,7 @@ def complete(client, text="Hello?"):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BROKE)
-def test_a_bad_answer_ends_one_episode_and_the_evaluation_goes_on(endpoint, tmp_path, name):
+def test_a_bad_answer_ends_one_episode_and_the_evaluation_continues(endpoint, tmp_path, name):
     endpoint.plans = [Plan(body=BROKE[name])]
     endpoint.answer = lambda body: "up"
     found = play(endpoint, tmp_path / "j.jsonl", concurrency=1)

@@ -299,7 +299,7 @@ def scored(closer: bool = False) -> tuple[Any, Any]:
     return scores_of(candidates, truth, closer_N, won, groups, 50, 0)
 
 
-def test_the_truth_agrees_with_itself_and_a_constant_does_not():
+def test_the_truth_agrees_with_itself_but_a_constant_does_not():
     (itself, outcome, constant), reliable = scored(closer=True)
     assert itself.rank["all"].value == pytest.approx(1.0)
     assert itself.sign.value == 1.0

@@ -177,7 +177,7 @@ def test_a_failing_section_is_reported_and_the_others_continue(monkeypatch, tmp_
     assert line in told and "Next: creditrl doctor\n" in told and f"- {line}" in page.read_text()
 
 
-def test_a_missed_goal_is_no_failure_and_nan_fails_a_check():
+def test_a_missed_goal_is_not_a_failure_but_nan_fails_a_check():
     found = Found()
     found.at_least("share", 0.3, 0.45, goal=True)
     found.at_most("gap", math.nan, 1.0)

@@ -1,4 +1,4 @@
-"""A browser, and a web server for downloads that cuts, refuses, changes and miscounts."""
+"""A browser, and a web server for downloads that disconnects, refuses, changes and miscounts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 @dataclass
 class Web:
-    """What the server has, what it is to do next, and what it was asked."""
+    """The server's files, its planned behaviour, and the requests it received."""
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
@@ -78,7 +78,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def artefacts(tmp_path) -> Path:
-    """Folder for pictures that people look at: ``$CREDITRL_TEST_ARTEFACTS``, or the test's own."""
+    """Folder for pictures to look at: ``$CREDITRL_TEST_ARTEFACTS``, or the test's own."""
     folder = Path(os.environ.get("CREDITRL_TEST_ARTEFACTS") or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -22,6 +22,6 @@ print("goes on")
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 def test_a_child_whose_parent_has_already_ended_ends_too():
-    # Its end closes the pipe, for which this waits.
+    # Its end closes the pipe, and the test waits for that.
     told = subprocess.run([sys.executable, "-c", LATE], stdout=subprocess.PIPE, timeout=600)
     assert (told.returncode, told.stdout) == (0, b"")

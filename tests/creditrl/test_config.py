@@ -166,9 +166,9 @@ def test_round_trip_through_toml(tmp_path):
     write_toml(config, path, header="made by a test\nsecond line")
     assert path.read_text().startswith("# made by a test\n# second line\n")
     back = from_mapping(Train, read_toml(path), str(path))
-    assert back.rollout == config.rollout  # a None that replaces 0.9 survives
+    assert back.rollout == config.rollout  # a None in place of the default 0.9 survives
     assert back.env.options == {"tier": "easy"}
-    assert [p.name for p in tmp_path.iterdir()] == ["config.toml"]  # no draft is left
+    assert [p.name for p in tmp_path.iterdir()] == ["config.toml"]  # no temporary file is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ def test_a_recipe_inherits_from_its_base_but_not_another_methods_settings(tmp_pa
         "run": {"seed": 7, "threads": 1},
     }
     assert read_recipe(f"@{tmp_path / 'd.toml'}") == {**found, "env": {"id": "F"}}
-    # Two names of one environment are equal.
+    # Two names of the same environment count as equal.
     (tmp_path / "a.toml").write_text('[env]\nid = "CreditRL/ALFWorld-v0"\n[env.options]\na = 1\n')
     (tmp_path / "b.toml").write_text('base = "a.toml"\n[env]\nid = "ALFWorld"\n')
     assert read_recipe(tmp_path / "b.toml")["env"] == {"id": "ALFWorld", "options": {"a": 1}}
@@ -284,7 +284,7 @@ def test_bad_bases_are_refused(tmp_path, monkeypatch):
     (tmp_path / "here.toml").touch()
     for name in ("versions.json", "config.toml"):  # a run's
         (folder / name).touch()
-    monkeypatch.chdir(tmp_path)  # the working directory is not where a base is looked for
+    monkeypatch.chdir(tmp_path)  # bases are not searched in the working directory
     for base, match in (
         ('"round.toml"', "The bases of .*round.toml go in a circle: .*round.toml -> .*round.toml"),
         ("7", "base is 7: expected a name"),
@@ -398,7 +398,7 @@ def test_parts_between_a_section_and_a_field_can_be_omitted():
     ):
         scores = override(WithTree(), argv, "x").method.scores
         assert (scores.alpha, scores.novelty) == (alpha, novelty)
-    # Two parts have a field "clip"; a number is no switch; outside a section nothing is left out.
+    # Two parts have a field "clip"; a number is not a switch; outside a section nothing is omitted.
     for flag in ("--method.clip=0.1", "--method.no-alpha", "--alpha=1"):
         with pytest.raises(ConfigError):
             override(WithTree(), [flag], "x")
@@ -428,7 +428,7 @@ def test_bad_flags_are_one_line_errors(argv, message, utf8, capsys, monkeypatch)
     assert message in text and "\n" not in text
     assert not set("│╭─|+") & set(text) and "---" not in text
     assert text.count("--help") <= 1 and "Unrecognized options Unrecognized" not in text
-    assert capsys.readouterr() == ("", "")  # the command line prints it, once
+    assert capsys.readouterr() == ("", "")  # the command line prints it once
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""``creditrl credit``: scores a run's episodes, keeps what was stored, and says what it cannot."""
+"""``creditrl credit``: scores a run's episodes, keeps stored credit, names what it cannot."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def plain(tmp_path_factory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_credit(request):
-    """Take away what an earlier test stored."""
+    """Remove the credit that an earlier test stored."""
     yield
     for name in ("recorded", "plain"):
         if name in request.fixturenames:

@@ -38,7 +38,7 @@ def pixels(path) -> np.ndarray:
 
 
 def near(image: np.ndarray, colour: tuple[int, int, int]) -> np.ndarray:
-    """Where the picture has a colour."""
+    """The places where the picture has a colour."""
     return np.abs(image - colour).max(axis=2) < 12
 
 

@@ -37,7 +37,7 @@ def zipped(path: Path, files: dict[str, bytes]) -> bytes:
 
 @pytest.fixture(autouse=True)
 def places(tmp_path, monkeypatch) -> None:
-    """No folder of the user's own is looked at."""
+    """Hide the user's own folders."""
     for name in (
         "ALFWORLD_DATA",
         *(f"CREDITRL_{n}_DATA" for n in ("ALFWORLD", "SOKOBAN", "SOTOPIA", "WEBSHOP")),
@@ -64,7 +64,7 @@ def release(tmp_path, web, monkeypatch) -> dict[str, bytes]:
 
 
 def offer(web, monkeypatch: pytest.MonkeyPatch, **changed: object) -> None:
-    """Put what the server has into the table of official data."""
+    """Put the server's files into the table of official data."""
     archives = (
         Archive(JSON[1:], len(web.files[JSON]), hashlib.sha256(web.files[JSON]).hexdigest()),
         Archive(GAMES[1:], len(web.files[GAMES])),
@@ -154,7 +154,7 @@ def test_files_that_the_user_changed_stay_unless_forced(release, home, web, caps
     assert f"1 files differ from the archive's and were left alone, e.g. {name}" in (
         capsys.readouterr().out
     )
-    # They are not missing the next time.
+    # They do not count as missing the next time.
     web.requests.clear()
     get(home)
     assert web.requests == [] and (home / name).read_bytes() == mine
@@ -169,7 +169,7 @@ def test_data_downloaded_by_upstreams_tool_is_not_downloaded_again(release, home
     get(home)
     assert web.requests == [] and "All of it is there already." in capsys.readouterr().out
     assert not (home / ".creditrl").exists()
-    # One game fewer is not all of it.
+    # With one game missing it is incomplete.
     name = next(name for name in release if name.endswith(".tw-pddl"))
     (home / name).unlink()
     get(home)
@@ -229,7 +229,7 @@ def test_a_file_that_differs_from_the_releases_is_refused(release, home, web, ca
         line = refusal(capsys, home)
         assert says in line and line.endswith("--unverified takes it all the same.")
         assert content(home) == {}
-    # A mirror may have packed the same files anew.
+    # A mirror may have repacked the same files.
     web.files[JSON] = zipped(
         tmp_path / "anew.zip",
         {name: release[name] for name in sorted(release)[::-1] if "traj_data" in name},
@@ -387,7 +387,7 @@ def test_an_exhausted_quota_is_reported_with_what_to_do(shop, home, web, capsys)
     assert f"{web.url}/download/1: the server sends a web page ('Google Drive - Quota" in line
     assert "Try a mirror." in line and f"--folder {home}` again." in line
     assert list(files_of(home)) == ["items_shuffle_1000.json"]
-    # A mirror that has nothing is not told to be tried.
+    # The error about a mirror does not suggest a mirror.
     line = shop_refusal(capsys, home, "--base-url", f"{web.url}/none")
     assert "answers 404" in line and "Try a mirror." not in line
 

@@ -52,7 +52,7 @@ def site(tmp_path_factory) -> Path:
 
 
 class Page(HTMLParser):
-    """What a page says, where it leads, and which places it has."""
+    """A page's text, links and anchors."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ read = functools.cache(Page)
 
 
 def said(text: str) -> str:
-    """Return prose without its marks and spaces, as a page shows it."""
+    """Return prose without markup and spaces, as a page shows it."""
     return "".join(re.sub(r":\w+:`~?|[`*]", "", text).split())
 
 
@@ -242,7 +242,7 @@ def test_our_own_site_is_replaced_and_served_on_loopback(tmp_path):
     bad = small()
     bad.pages["index.md"] += "\n[there](nowhere.md)\n"
     with pytest.raises(CreditRLError, match=r"index\.md:5:\d+: page does not exist"):
-        write_site(bad, folder)  # a broken link ends it, and the old site stays
+        write_site(bad, folder)  # a broken link is an error, and the old site stays
     server = SiteServer(folder)
     try:
         assert server.address.startswith("http://127.0.0.1:")

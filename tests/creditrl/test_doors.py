@@ -32,7 +32,7 @@ ACTIONS = (
     *("search[red shirt]", "click[back to search]", "say: Hello.", "leave"),
 )
 
-# One agent for all doors: what it does depends on what it sees.
+# One agent for all doors, whose actions depend on the observations.
 AGENT = textwrap.dedent(
     f"""
     import zlib
@@ -98,7 +98,7 @@ def measured(result: EvalResult) -> list[EpisodeResult]:
 
 
 def shown(folder: Path) -> list[Any]:
-    """Return what the viewer shows of kept episodes, whoever played them."""
+    """Return what the viewer shows of stored episodes."""
     return [
         (e.id, e.task.id, e.seed, e.success, e.final_observation)
         + tuple((t.observation, t.action, t.reward, t.grounded, t.state) for t in e.turns)
@@ -121,7 +121,7 @@ def test_every_door_gives_the_same_results(env, endpoint, tmp_path):
     doors = {"callable": import_agent(f"{mine}:act"), "command": command, "chat": chat}
     try:
         results = [
-            # Of one form, so that all choose by the same words.
+            # In one form, so that all agents see the same text.
             evaluate(env, agent, "plain", episodes=2, env_options=OPTIONS, files=files(name))
             for name, agent in doors.items()
         ]

@@ -56,7 +56,7 @@ def break_off(web: Any, folder: Path, at: int = 600_000) -> None:
     assert not (folder / "a.bin").exists()
 
 
-def test_a_file_arrives_whole_and_leaves_nothing_beside_it(web, tmp_path):
+def test_a_file_arrives_whole_without_leftovers(web, tmp_path):
     web.files["/a.bin"] = BODY
     target = tmp_path / "new" / "a.bin"
     done = download(f"{web.url}/a.bin", target, size=len(BODY), sha256=SHA256.upper(), **FAST)
@@ -186,7 +186,7 @@ def test_an_existing_file_is_checked_and_not_downloaded(tmp_path):
     target.write_bytes(BODY)
     assert download("http://nowhere.invalid/a", target, size=10**6, sha256=SHA256).fetched == 0
     target.write_bytes(BODY[:-5])  # truncated by somebody else
-    source.write_bytes(BODY)  # a file of this machine has an address too
+    source.write_bytes(BODY)  # local files have addresses too
     assert download(source.as_uri(), target, size=10**6).fetched == 10**6
     assert sha256_of(target) == SHA256
 
@@ -232,7 +232,7 @@ def test_a_web_page_in_place_of_the_file_is_reported_and_not_kept(web, tmp_path)
     assert "the server sends a web page ('Google Drive - Quota exceeded'), expected the" in line
     assert f"Try a mirror. Run `{MEND}` again." in line
     assert os.listdir(tmp_path) == [] and len(web.requests) == 1
-    # The same where its size alone would give it away, and where it has no title.
+    # The same if only its size would show it, and if it has no title.
     web.files["/a.json"] = b"<html>no</html>"
     line = refusal(f"{web.url}/a.json", tmp_path / "a.json", size=10**9)
     assert "the server sends a web page, expected the file. Run" in line
@@ -300,7 +300,7 @@ def test_an_interrupted_unpacking_leaves_no_partial_file_and_is_continued(
         unpack(archive, tmp_path / "out")
     assert content(tmp_path / "out") == {"top/a.txt": b"first"}
     monkeypatch.undo()
-    # A killed process cannot clean up.
+    # A killed process cannot clean up after itself.
     (tmp_path / "out/top/sub/.b.bin.part").write_bytes(b"half")
     done = unpack(archive, tmp_path / "out")
     assert (done.written, done.kept) == (2, 1) and content(tmp_path / "out") == FILES
@@ -338,7 +338,7 @@ def test_no_file_is_written_outside_of_the_folder(tmp_path):
         with pytest.raises(DataError, match="outside of the folder"):
             unpack(archive, tmp_path / "in" / "out")
         assert [path.name for path in tmp_path.rglob("*")] == ["toy.zip"]
-    # Nor is a link in an archive one on the disk.
+    # Nor does a link in an archive become one on the disk.
     with zipfile.ZipFile(archive, "w") as out:
         link = zipfile.ZipInfo("link")
         link.external_attr = (stat.S_IFLNK | 0o777) << 16

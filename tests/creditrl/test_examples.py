@@ -19,12 +19,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture(autouse=True)
 def _kernel_draws_inline(monkeypatch) -> None:
-    """Let the kernel choose its own way of drawing, as it does for a user."""
+    """Let the kernel choose its own plotting backend, as it does for a user."""
     monkeypatch.delenv("MPLBACKEND", raising=False)
 
 
 def outputs_of(name: str, folder: Path, shorter: dict[str, str]) -> list[Any]:
-    """Run a notebook in a folder, with smaller numbers, and return what its cells put out."""
+    """Run a notebook in a folder, with smaller numbers, and return its cells' outputs."""
     text = (EXAMPLES / name).read_text("utf-8")
     for number, less in shorter.items():
         assert text.count(number) == 1, number

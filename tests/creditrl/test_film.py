@@ -120,11 +120,11 @@ def test_an_episode_of_an_evaluation_becomes_a_gif_without_overwriting_one(
 ):
     monkeypatch.chdir(tmp_path)
     assert run(["view", str(rooms), "--gif", "0/eval/1"]) == 0
-    out = Path("rooms-0-eval-1.gif")  # named after run and episode
+    out = Path("rooms-0-eval-1.gif")  # named after the run and the episode
     assert f"Wrote {out}" in capsys.readouterr().out
     turns = len(ViewedRun(rooms).index.trajectory(1).turns)
     assert len(frames_of(out)) == turns + 1
-    # Nor one of the name of a page that is asked for.
+    # Nor one with the name of a requested page.
     for more in ((), ("--out", "rooms-0-eval-1.html")):
         before = out.read_bytes()
         assert run(["view", str(rooms), "--gif", "eval/1", *more]) == 2
@@ -162,7 +162,7 @@ def test_text_is_shown_if_the_environment_draws_nothing_or_is_not_ours(
         ("CreditRL/ALFWorld-v0", "CreditRL/ALFWorld-v0 draws no pictures."),
         ("hostile:Stairs-v0", "is not registered here"),
         ("CartPole-v1", "is not a text environment"),
-        # The stored text is of no room that this environment could draw, nor play.
+        # The stored text is not a room that this environment could draw or play.
         ("CreditRL/VisualSokoban-v0", "Wrote "),
     ):
         folder = tmp_path / env_id.replace(":", "/")

@@ -1,4 +1,4 @@
-"""One writer at a time, whoever is killed."""
+"""One writer at a time, even if processes are killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``creditrl new``: the packages that it writes work as they stand, and as they are installed."""
+"""``creditrl new``: the generated packages work in place and installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def python(folder: Path, *words: str) -> str:
-    """Run a module in a folder and return what it says."""
+    """Run a module in a folder and return its output."""
     done = by_python("-m", *words, cwd=folder)
     assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
     return done.stdout

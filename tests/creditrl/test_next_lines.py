@@ -83,7 +83,7 @@ def test_the_suggested_next_command_works(name, trained, tmp_path, monkeypatch, 
         '[{"task_id": "easy/train/0", "conversations": [{"from": "human", "value": "The room."},'
         ' {"from": "gpt", "value": "Thought: Why not.\\nAction: up"}]}]'
     )
-    monkeypatch.setenv("BROWSER", "true")  # a program that opens nothing
+    monkeypatch.setenv("BROWSER", "true")  # a program that opens no browser
     command, shorter = CASES[name]
     words = shlex.split(command.replace("RUN", shlex.quote(str(trained))))
     assert run(words[1:]) == 0

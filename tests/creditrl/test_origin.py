@@ -1,4 +1,4 @@
-"""The commands that bring extras: from where the package came, and made in one place."""
+"""Install commands of extras: they name the package's source, and are built in one place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GIT = {
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, noted: dict[str, Any] | None) -> None:
-    """Let the package look like a copy that pip has installed, with this note of its origin."""
+    """Make the package look like a copy installed by pip, with this record of its origin."""
 
     class Distribution:
         def read_text(self, name: str) -> str | None:

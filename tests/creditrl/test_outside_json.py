@@ -135,7 +135,7 @@ def _reads_json(tree: ast.AST) -> list[int]:
         of_json = isinstance(node.value, ast.Name) and node.value.id == "json"
         if (of_json and node.attr in ("load", "loads", "JSONDecoder")) or node.attr == "raw_decode":
             found.append(node.lineno)
-    for node in ast.walk(tree):  # response.json(), of httpx and its kin
+    for node in ast.walk(tree):  # response.json(), of httpx and similar packages
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr == "json" and not node.args:
                 found.append(node.lineno)

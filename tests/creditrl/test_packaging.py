@@ -64,14 +64,14 @@ def built(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("build")
     tree = folder / "tree"
     tree.mkdir()
-    # A copy: building writes folders beside the sources.
+    # A copy, because building writes folders next to the sources.
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     for source in ("creditrl", "creditrl_verifiers", *LINKED):
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / source, tree / source, symlinks=True, ignore=ignore)
     for out, what in (("direct", ["--wheel"]), ("sdist", [])):
-        # Without isolation the tools of this environment build: nothing is downloaded.
+        # Without isolation this environment's tools build it: nothing is downloaded.
         words = ("build", "--no-isolation", *what, "--outdir", folder / out, tree)
         done = by_python("-m", *words)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Environments and methods from outside the package, in every command that takes them."""
+"""Third-party environments and methods, in every command that accepts them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def code(page: str) -> str:
 
 
 def creditrl(folder: Path, command: str, stdin: str = "", code: int = 0) -> str:
-    """Run a command as a user types it, and return what it says."""
+    """Run a command as a user types it, and return its output."""
     name, *words = shlex.split(command)
     assert name == "creditrl"
-    # -P: as the installed command is
+    # -P, like the installed command
     done = by_python("-P", "-m", "creditrl.cli", *words, stdin=stdin, cwd=folder)
     assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
@@ -103,7 +103,7 @@ def test_a_users_method_is_swept_and_its_credit_measured(folder):
         f" --method.scale 0.5,1 {TINY} --workers 1 --folder winners {plugin}",
     )
     assert "2 runs" in told and "failed" not in told
-    # A run's plugin is somebody's code until it is named.
+    # A run's plugin is untrusted code until the user names it.
     own = "winners/scale=1-seed=0"
     told = creditrl(folder, f"creditrl credit {own} --method grpo", code=2)
     assert "--plugin stairs.py --plugin winners_only.py" in told and "SHA-256" in told

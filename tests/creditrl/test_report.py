@@ -144,7 +144,7 @@ def test_runs_that_differ_only_in_their_seed_are_a_family(tmp_path):
         ("gigpo w=1", [0, 1]),
         ("gigpo w=0.5", [0]),
     ]
-    # The same run twice, as a copy: it would count twice.
+    # A copy of the same run would count twice.
     shutil.copytree(tmp_path / "other", tmp_path / "copy")
     with pytest.raises(ConfigError, match="are the same run: equal settings and seed 0"):
         families(load_runs([tmp_path / "other", tmp_path / "copy"]))
@@ -159,7 +159,7 @@ def test_runs_with_the_same_folder_name_are_distinguished(tmp_path):
         load_runs([tmp_path / "a" / "run", tmp_path / "a" / "run" / "results.json"])
 
 
-def test_a_folder_of_runs_stands_for_the_evaluated_ones(tmp_path):
+def test_a_folder_of_runs_means_its_evaluated_runs(tmp_path):
     make_run(tmp_path / "one", seed=1)
     make_run(tmp_path / "two", seed=2)
     RunFolder.create(tmp_path / "begun", Config(), "creditrl train")
@@ -216,7 +216,7 @@ def test_differences_are_paired_over_equal_tasks_and_state_how_many(tmp_path):
     for name in ("grpo", "two", str(two.path)):  # a family, a run or a path
         blocks = section(build_report(runs, baseline=name), "Paired differences")
         assert tables(blocks)[0].rows[0][0] == "gigpo"
-    # Tasks that were set otherwise are not compared.
+    # Changed tasks are not compared.
     after = two.path / "evaluations" / "after.json"
     data = json.loads(after.read_text())
     for row in data["sampled"]["episodes"]:
@@ -311,7 +311,7 @@ def test_segments_exploration_and_rollouts_of_stored_episodes(tmp_path):
     assert stats.rows == (("gigpo", "3", "1.50", "2.00", "33.3", "0.0"),)
     assert "Not recorded by gigpo: rewards of segments" in said(section(report, "Segments"))
     (states,) = tables(section(report, "Exploration ratio"))
-    assert states.rows == (("gigpo", "8", "5", "62.5"),)  # update 2 saw nothing new
+    assert states.rows == (("gigpo", "8", "5", "62.5"),)  # update 2 reached no new state
     (counts,) = tables(section(report, "States and rollouts"))
     # Five states in three rollouts of eight turns.
     assert counts.rows == (("gigpo", "3", "1.67", "625.0", "1.00", "66.7"),)
@@ -418,7 +418,7 @@ SMALL = [
 """Two updates of next to nothing."""
 EXPLORED = [
     *("--method.exploration.tasks=3", "--method.exploration.rollouts=2"),
-    # Of a policy that was hardly cloned every episode is malformed.
+    # Every episode of a barely cloned policy is malformed.
     *("--method.exploration.no-drop-malformed", "--method.exploration.drop-repeats=None"),
 ]
 
@@ -436,7 +436,7 @@ def test_whole_runs_are_reported_with_every_analysis(tmp_path, capsys):
     out = tmp_path / "random.json"
     flags = ["--episodes=6", "--min-optimal-moves=1", "--max-optimal-moves=3", f"--out={out}"]
     assert run(["eval", "VisualSokoban", *flags]) == 0
-    # One layout for all, and it is the published one.
+    # All have the same published layout.
     validator = jsonschema.Draft202012Validator(results_schema())
     for path in (out, *(tmp_path / name / "results.json" for name in made)):
         validator.validate(json.loads(path.read_text()))
@@ -446,7 +446,7 @@ def test_whole_runs_are_reported_with_every_analysis(tmp_path, capsys):
     assert run(["report", "--analysis", *paths, str(out), "--out", str(report)]) == 0
     assert "report.html" in capsys.readouterr().out
     page, text = (report / "report.html").read_text(), (report / "report.md").read_text()
-    # Self-contained: no link leads out of it, and every picture is in it.
+    # Self-contained: no external links, and every picture is included.
     assert not re.search(r'(?:src|href)="(?!data:)', page)
     assert page.count("data:image/png;base64,") == len(list(report.glob("*.png"))) >= 8
     for picture in re.findall(r"\(\./(\w+\.png)\)", text):

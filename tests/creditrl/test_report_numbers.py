@@ -50,7 +50,7 @@ def test_changed_and_failed_tasks_are_not_paired():
     one = result(episode("a", shown="1"), episode("b", shown="2"), episode("c", shown=""))
     other = result(episode("a", shown="1"), episode("b", shown="3"), episode("c", shown="4"))
     found = pair({0: one}, {0: other})
-    assert found.tasks == ("a", "c")  # a result without hashes goes by the id
+    assert found.tasks == ("a", "c")  # a result without hashes is matched by id
     assert (found.left_out, found.changed) == (1, 1)
     assert "1 of them set otherwise" in found.said()
     one = result(episode("a"), episode("b", error="worker died"))
@@ -97,13 +97,13 @@ def test_completed_tasks_per_interval_and_the_gain():
     ]
     found = by_expert_length(mine, expert_turns(mine))
     assert found == {"0-4": Completed(1, 2), "10-14": Completed(1, 1)}
-    # An evaluation of the expert tells it, and overrules the task.
+    # It comes from an evaluation of the expert, which overrides the task.
     found = by_expert_length(mine, expert_turns(mine, {"a": 7.0, "d": 7.0}))
     assert found["5-9"] == Completed(2, 2)
     assert relative_gain(Completed(3, 5), Completed(2, 5)) == pytest.approx(0.5)
     assert math.isnan(relative_gain(Completed(3, 5), Completed(0, 5)))
     assert relative_gain(Completed(0, 5), Completed(2, 5)) == -1.0
-    success = by_type(mine)["easy"]  # without the episode that failed
+    success = by_type(mine)["easy"]  # without the failed episode
     assert (success.value, success.n) == (0.75, 4)
 
 

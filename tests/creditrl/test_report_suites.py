@@ -61,7 +61,7 @@ def test_an_agent_is_listed_among_the_baselines_with_paired_differences(suites):
 
 
 def test_the_committed_baselines_are_paired_task_by_task(suites):
-    # The agent is the baseline itself: by pairs there is no difference at all.
+    # The agent is the baseline itself, so every paired difference is zero.
     records = load_suites([suites / "random"])
     rows = table(suite_blocks(records))
     assert rows["random (baseline)"][-1] == "+0.0 [+0.0, +0.0]" and "random" in rows

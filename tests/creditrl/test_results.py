@@ -82,10 +82,10 @@ def test_an_evaluation_satisfies_the_schema_and_is_read_back(tmp_path):
     assert len(set(hashes)) == 3
     found = EvalResult.from_json(content)
     assert EvalResult.from_json(found.to_json()) == found
-    # Equal tasks have equal hashes, whoever plays them.
+    # Equal tasks have equal hashes for every agent.
     other = evaluate("VisualSokoban", RandomAgent(1), episodes=3, split="valid_unseen", seed=1)
     assert [e.task_hash for e in other.episodes] == hashes
-    # Results of the first format are read.
+    # Results in the first format can be read.
     for key in ("kind", "env_version", "data", "split", "seeds", "task_set", "commit", "command"):
         del content[key]
     for row in content["episodes"]:

@@ -26,7 +26,7 @@ def page(address: str) -> str:
 
 @contextlib.contextmanager
 def serving(*words: str) -> Iterator[Callable[[], str]]:
-    """Start a command that serves, yield what reads its next line, and end it by Ctrl-C."""
+    """Start a serving command, yield a reader of its next line, and end it with Ctrl-C."""
     started = subprocess.Popen(
         [sys.executable, "-m", "creditrl.cli", *words, "--port", "0"],
         stdout=subprocess.PIPE,

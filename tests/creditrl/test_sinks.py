@@ -1,4 +1,4 @@
-"""Metric sinks beside the real packages, offline: every row of every phase arrives."""
+"""Metric sinks with the real packages, offline: every row of every phase arrives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = (
     {"phase": "clone", "update": 1, "loss": 0.9},
     {"phase": "clone", "update": 200, "loss": 0.5},
     {"phase": "held_out", "before": {"sampled": {"success": {"value": 0.25}}}},
-    # Updates begin anew: a sink that took them for its step would drop these rows.
+    # Update numbers start again: a sink that used them as its step would drop these rows.
     {"phase": "train", "update": 1, "loss": 0.4, "environment_turns": 800},
     {"phase": "train", "update": 2, "loss": 0.3, "environment_turns": 1600},
     {"phase": "held_out", "after": {"sampled": {"success": {"value": 0.75}}}},

@@ -94,7 +94,7 @@ def test_every_field_of_the_records_is_kept():
                 assert kept.get(field.name, field.name) in COLUMNS
 
 
-# Environments replace lone surrogates on entry; everything else may come.
+# Environments replace lone surrogates on entry; everything else is possible.
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _float = st.floats(width=64).map(float)
 _number = st.integers(0, 2**40)
@@ -313,7 +313,7 @@ def test_a_kill_between_sealing_and_cleaning_duplicates_nothing(tmp_path):
     part = tmp_path / "update-000000-0.jsonl.zst"
     left = part.read_bytes()
     store.seal()
-    part.write_bytes(left)  # as if the kill came before the removal
+    part.write_bytes(left)  # as if killed before the removal
     (tmp_path / ".turns-0001.parquet.77.tmp").write_bytes(b"half")
     store = TrajectoryStore(tmp_path)
     assert ids(store) == ["a"]

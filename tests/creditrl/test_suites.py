@@ -26,7 +26,7 @@ def test_the_standard_suite_has_every_environment_and_split():
         assert len(listing.tasks) == len(listing.hashes) == len(set(listing.tasks)) == 100
         assert all(re.fullmatch("[0-9a-f]{16}", found) for found in listing.hashes)
     half = wilson_interval(50, 100)
-    assert half.high - half.low < 0.2  # what a hundred tasks tell
+    assert half.high - half.low < 0.2  # the precision of a hundred tasks
 
 
 @pytest.mark.parametrize("entry", ENVIRONMENTS, ids=lambda entry: entry.id)

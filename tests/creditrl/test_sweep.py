@@ -35,13 +35,13 @@ def test_a_sweep_gives_one_table(tmp_path, capsys):
     assert {p.name for p in folder.iterdir() if p.is_dir()} == {
         f"alpha={alpha}-seed=1" for alpha in (35, 50)
     }
-    # Flags reached the runs, by their short names.
+    # Flags reached the runs under their short names.
     config = (folder / "alpha=35-seed=1" / "config.toml").read_text("utf-8")
     assert "alpha = 35.0" in config and "xi = 5" in config and "seed = 1" in config
 
     assert run(next_words(out)) == 0
     capsys.readouterr()
-    # The same command again does no run twice.
+    # The same command does not repeat finished runs.
     assert run(command) == 0
     assert "2 of 2 runs are done already." in capsys.readouterr().out
 

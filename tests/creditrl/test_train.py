@@ -61,7 +61,7 @@ def test_a_whole_run_writes_the_files_named_in_the_readme(tmp_path, capsys):
     assert (folder / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     assert [row["update"] for row in rows_of(folder)] == [1, 2, 3]
 
-    # The command that the run ends with works as it stands.
+    # The command printed at the end of the run works as printed.
     assert run([*next_words(out), "--episodes=8", f"--out={tmp_path / 'eval.json'}"]) == 0
     result = json.loads((tmp_path / "eval.json").read_text())
     assert result["num_episodes"] == 8
@@ -189,7 +189,7 @@ def test_with_lora_the_reference_is_the_cloned_policy_and_the_next_command_works
     )
     assert train(f"--run.folder={folder}", *QUICK, *flags, "--method.loss.kl-coef=0.1") == 0
     out = capsys.readouterr().out
-    # The first update samples from the reference itself.
+    # The first update samples from the reference policy itself.
     first, second = rows_of(folder, "train")
     assert abs(first["ref_kl"]) < 1e-9 < second["ref_kl"]
     out_file = tmp_path / "eval.json"
@@ -212,7 +212,7 @@ def test_conversations_and_workers_train_as_well(tmp_path, capsys):
     )
     assert train(f"--run.folder={folder}", *QUICK, *flags) == 0
     (row,) = rows_of(folder, "train")
-    assert row["sampler_gap"] < 1e-4  # rows of several turns read as they were sampled
+    assert row["sampler_gap"] < 1e-4  # rows of several turns are scored as they were sampled
     episodes = list(TrajectoryStore(folder / "trajectories").read())
     several = next(t for t in episodes if len(t.turns) > 1)
     first, second = several.turns[:2]
@@ -238,7 +238,7 @@ def test_a_killed_run_resumes_to_the_same_next_updates(tmp_path, capsys):
     resume = ["train", f"--run.folder={killed}", "--run.resume", "--budget.updates=12"]
     assert run([*resume, "--rollout.group-size=2"]) == 2
     assert "what is trained" in capsys.readouterr().err
-    # How it is stored and looked at may change.
+    # Storage and viewing settings may change.
     assert run([*resume, "--run.checkpoint-every=1", "--eval.levels=4"]) == 0
     expected, found = ({row["update"]: row for row in rows_of(f)} for f in (whole, killed))
     # A run that was killed after update 12 had nothing left to do; its updates are there.
@@ -256,7 +256,7 @@ def test_a_killed_run_resumes_to_the_same_next_updates(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_finished_run_resumes_with_a_longer_budget_and_counts_nothing_twice(copied):
-    # Once more: nothing is left to do. From an earlier checkpoint: an update is done again.
+    # Again: nothing is left to do. From an earlier checkpoint: an update is done again.
     resume = ["train", f"--run.folder={copied}", "--run.resume", "--budget.updates=3"]
     for lost in ("none", "none", "update_000003"):
         shutil.rmtree(copied / "checkpoints" / lost, ignore_errors=True)

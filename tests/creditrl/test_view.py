@@ -99,7 +99,7 @@ def test_an_episode_has_its_texts_and_every_methods_credit(made):
     assert found["credit"]["gigpo"] == found["credit"]["gigpo (as trained)"] == [-2, -1, 0, 1, 2, 3]
     assert found["credit"]["istar"] == [6, 5, 4, 3, 2, 1]
     assert found["parts"]["part/step"] == [0, 0.5, 1, 1.5, 2, 2.5]
-    assert found["turns"][0]["state"] == str(2**62)  # JavaScript's numbers would not hold it
+    assert found["turns"][0]["state"] == str(2**62)  # too large for a JavaScript number
     assert found["turns"][0]["same"] == 16
     assert found["final"] == "Nothing happens."
 
@@ -240,7 +240,7 @@ def test_opening_a_large_run_reads_no_text_and_sends_little(large, monkeypatch):
         path: len(json.dumps(opened.answer(path), separators=(",", ":")))
         for path in ("run", "episodes", "groups/1/0", "credit/1/0/gigpo")
     }
-    # What the page asks for first has no text: 12,000,000 characters of it stay on disk.
+    # The page's first requests have no text: 12,000,000 characters of it stay on disk.
     assert all({"observation", "reply", "prompt_ids"}.isdisjoint(columns) for columns in read)
     assert len(read) == len(opened.index.store.blocks())
     assert len(opened.index.episodes) == 2000 and len(opened.index) == 10_000
@@ -250,7 +250,7 @@ def test_opening_a_large_run_reads_no_text_and_sends_little(large, monkeypatch):
     before = len(read)
     assert opened.answer("episode/1000")["key"] == "1/u1/0"
     assert len(json.dumps(opened.answer("episode/1001"))) < 15_000
-    assert len(read) == before + 1  # neighbours are of one block
+    assert len(read) == before + 1  # neighbours are in one block
 
 
 @pytest.fixture
@@ -392,7 +392,7 @@ def test_files_that_changed_are_read_again(tmp_path):
     assert [kind for kind in first if then[kind] != first[kind]] == ["numbers"]
     folder.store().append(31, batch(31, 1))
     folder.add_results({"finished": {"updates": 31}})
-    about = viewed.answer("run")  # of the files as they were read
+    about = viewed.answer("run")  # about the files as they were read
     assert about["under_way"] and about["seen"] != viewed.answer("seen")
     viewed.refresh()
     about = viewed.answer("run")

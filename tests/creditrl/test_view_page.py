@@ -89,7 +89,7 @@ def test_the_four_views_are_legible_at_1280_by_800(browser, two, artefacts, sche
         pixels = np.asarray(Image.open(io.BytesIO(shot)).convert("RGB"), dtype=np.int64)
         assert pixels.shape == (HEIGHT, WIDTH, 3)
         ground = 255 if scheme == "light" else 0x14
-        assert (pixels[..., 0] == ground).mean() > 0.2  # the scheme's ground is seen
+        assert (pixels[..., 0] == ground).mean() > 0.2  # the colour scheme's background is visible
         assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50
         small = browser.script(
             "return [...document.querySelectorAll('main *')].filter(n => n.childNodes.length && "
@@ -166,7 +166,7 @@ def test_keys_navigate_between_views_episodes_and_turns(browser, two):
     browser.press("?")
     browser.until(lambda: browser.script("return document.getElementById('help').open"), "?")
     assert "largest disagreement" in browser.text("#help")
-    browser.press("j")  # the keys of the view rest meanwhile
+    browser.press("j")  # the view's keys are inactive meanwhile
     assert browser.hash().endswith(f"?turn={gap.index(max(gap))}")
     browser.press("?")
     browser.press("s")
@@ -177,7 +177,7 @@ def test_keys_navigate_between_views_episodes_and_turns(browser, two):
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory) -> Iterator[ViewServer]:
-    """A server of an episode whose agent was asked in messages, and paid."""
+    """A server of an episode of a chat agent with messages and costs."""
     asked = episode(1, 0, SLOW, success=True)
     system = {"role": "system", "content": "You are a household robot."}
     turns = tuple(
@@ -200,7 +200,7 @@ def told(tmp_path_factory) -> Iterator[ViewServer]:
 def test_the_whole_conversation_is_one_scroll_with_its_tokens_and_cost(browser, told):
     browser.show(f"{told.address}/#/episode", "episode")
     assert browser.count("#talk .step") == len(SLOW) == 8
-    assert browser.count("#talk .system") == 1  # said once, shown once
+    assert browser.count("#talk .system") == 1  # sent once, shown once
     assert "You are a household robot." in browser.text("#talk .system")
     assert "Now: You are in the" not in browser.text("#talk")
     assert browser.text("#talk").count("wrote 40 tokens, $0.25") == len(SLOW)
@@ -222,7 +222,7 @@ def test_strip_and_conversation_move_together(browser, told):
     assert browser.text("#strip tr.numbers td.here") == "1"
 
 
-def test_the_same_state_panel_shows_actions_and_what_came_of_them(browser, two):
+def test_the_same_state_panel_shows_actions_and_their_outcomes(browser, two):
     browser.show(f"{two.address}/{VIEWS['state']}", "state")
     assert "24 turns left this state" in browser.text("h1")
     table = browser.text("#actions")
@@ -239,7 +239,7 @@ def test_the_difference_shows_where_two_runs_diverge(browser, two):
     pair = {"a": "2/u2/2", "b": "2/u2/2"}
     query = "&".join(f"{k}={quote(v, safe='')}" for k, v in pair.items())
     browser.show(f"{two.address}/{VIEWS['difference']}?{query}", "difference")
-    # In the first run it is LOST, in the second SLOW: they part at the sixth action.
+    # The first run has LOST, the second SLOW: they diverge at the sixth action.
     assert LOST[:5] == SLOW[:5] and "They part at turn 5." in browser.text()
     assert browser.count("tr.parted") == 1 and "A at turn 5" in browser.text(".two")
     browser.press("k")
@@ -367,7 +367,7 @@ def test_text_is_shown_and_never_executed(browser, hostile, tmp_path, way):
 
 
 def test_the_page_forbids_scripts_that_are_not_its_own(browser, two):
-    # Should some text become markup after all, the policy holds.
+    # Even if some text became markup, the policy would block it.
     browser.show(f"{two.address}/", "run")
     browser.script(
         "const s = document.createElement('script'); s.textContent = 'window.hacked = 1';"

@@ -94,7 +94,7 @@ def test_actions_that_cost_no_turn_do_not_count():
     assert env.step("say hi")[3] is True
 
 
-def test_observation_may_be_text_image_or_both():
+def test_observations_can_be_text_image_or_both():
     text, _ = ToyEnv().reset(seed=0)
     both, _ = ToyEnv(images=True).reset(seed=0)
     image, _ = ToyEnv(images=True, text=False).reset(seed=0)

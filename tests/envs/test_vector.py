@@ -46,7 +46,7 @@ def test_make_vec_builds_ours_and_batches_text_as_a_tuple():
     assert all(info["_" + key].all() for key in info if not key.startswith("_"))
 
 
-def test_seed_may_be_a_list_per_group_or_per_copy():
+def test_the_seed_can_be_a_list_per_group_or_per_copy():
     venv = ToyVectorEnv(4, group_size=2)
     by_group = rows(*venv.reset(seed=[3, 9]))
     assert rows(*venv.reset(seed=[3, 3, 9, 9])) == by_group

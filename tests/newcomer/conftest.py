@@ -45,12 +45,12 @@ class Newcomer:
         return done.stdout
 
     def goes_on(self, told: str) -> str:
-        """Run the command that another named last."""
+        """Run the command that another one suggested last."""
         return self.types(re.findall(r"^Next: (creditrl .*)$", told, re.M)[-1])
 
     @staticmethod
     def cpu_seconds() -> float:
-        """Return what all commands so far took, by the processor's clock."""
+        """Return the CPU time of all commands so far."""
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         return used.ru_utime + used.ru_stime
 

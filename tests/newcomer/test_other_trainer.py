@@ -1,4 +1,4 @@
-"""From another trainer: our server and its own client, as the guide's table prints both."""
+"""A user of another trainer: our server and its own client, as printed in the guide's table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With an agent of one's own: the core package is enough."""
+"""A new user with their own agent: the core package is enough."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_from_the_guides_agent_to_a_report_beside_the_baselines(newcomer):
         assert row in report
     newcomer.types("creditrl report --leaderboard runs/eval/standard-*")
     assert "Leaderboard" in (newcomer.folder / "runs/report/2/report.md").read_text("utf-8")
-    # The processor's time does not depend on what else the machine does; a quarter is usual.
+    # CPU time does not depend on the machine's other load; a quarter is usual.
     assert newcomer.cpu_seconds() - before < 60
     told = newcomer.types(one)
     assert "256 episodes" in told and "grounding accuracy %" in told

@@ -1,4 +1,4 @@
-"""With a chat endpoint of one's own."""
+"""A new user with their own chat endpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAGE = "docs/guides/benchmark.md"
 
 
 def answer(body: dict[str, Any]) -> str:
-    """Reply as the prompt asks, with the last action that it lists."""
+    """Reply in the requested format with the last listed action."""
     listed = re.findall(r"admissible actions are: \[(.*?)\]", body["messages"][-1]["content"])[-1]
     return f"<think>Why not.</think><action>{listed.split(', ')[-1].strip(chr(39))}</action>"
 

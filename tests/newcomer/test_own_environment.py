@@ -1,4 +1,4 @@
-"""With an environment and a method of one's own."""
+"""A new user with their own environment and method."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_adapters_are_float32_and_need_no_reference():
     assert plan.resident == found
 
 
-def test_weights_in_bfloat16_are_trained_beside_copies_in_float32():
+def test_bfloat16_weights_are_trained_with_float32_copies():
     load = Load(weight_bytes=2, token_budget=10)
     plan, copies = memory_plan(TOY, load), "float32 copies of the weights"
     found = {"weights": 2000, copies: 4000, "gradients": 4000, "optimizer": 8000}

@@ -231,7 +231,7 @@ def test_vllm_agrees_after_every_sync_of_all_weights(whole):
         (0.1, "reset_cache", ""),  # of its prefixes
     ],
 )
-def test_a_skipped_part_of_a_sync_of_vllm_is_caught(whole, monkeypatch, step, skipped, said):
+def test_a_skipped_part_of_a_vllm_sync_is_caught(whole, monkeypatch, step, skipped, said):
     policy = small_policy(seed=4)
     sync = WeightSync(whole)
     sync.push(policy)

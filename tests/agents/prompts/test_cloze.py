@@ -14,7 +14,7 @@ def said(messages):
     return [(message.role, message.content) for message in messages]
 
 
-def test_the_lost_reply_is_a_blank_and_all_else_is_shown():
+def test_the_missing_reply_is_a_blank_and_everything_else_is_shown():
     found = said(cloze(TURNS, 1, 1.0, WORDS, final="d"))
     assert found[1:-1] == [
         ("assistant", "OK"),
@@ -36,7 +36,7 @@ def test_the_bare_form_ends_with_what_the_policy_saw():
     assert said(cloze(TURNS, 1, 0.0, WORDS, bare=True, told="lost"))[2] == ("user", "lost")
 
 
-def test_the_reach_is_in_turns_and_what_is_seen_at_the_end_counts_as_one():
+def test_the_reach_is_in_turns_and_the_final_observation_counts_as_one():
     def shown(lost, reach):
         found = cloze(TURNS, lost, 1.0, WORDS, final="d", bare=True, reach=reach)
         return [message.content for message in found]

@@ -98,7 +98,7 @@ def answer(opened: socket.socket) -> tuple[int, bytes]:
 
 
 def is_closed(opened: socket.socket) -> bool:
-    """Return whether the other side hangs up, and says nothing before."""
+    """Return whether the other side closes the connection without sending anything."""
     try:
         return opened.recv(1) == b""
     except ConnectionResetError:
@@ -289,7 +289,7 @@ def test_a_forked_child_does_not_keep_the_port(make):
     child = os.fork()
     if child == 0:
         os.close(writing)
-        server.close()  # nothing of it waits for a thread that is not there
+        server.close()  # it does not wait for a thread that does not exist
         os.write(tell, b".")
         os.read(reading, 1)  # until the parent has looked
         os._exit(0)

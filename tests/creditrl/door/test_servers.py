@@ -69,7 +69,7 @@ def sources() -> list[tuple[str, ast.Module]]:
 
 
 def listeners(tree: ast.Module) -> set[str]:
-    """Return what a module has that may listen."""
+    """Return a module's code that may listen on a socket."""
     found = set()
     for node in ast.walk(tree):
         match node:
@@ -127,7 +127,7 @@ def test_the_search_finds_every_way_to_listen(code):
 
 
 def door_names(tree: ast.Module) -> set[str]:
-    """Return what a module calls the two kinds of servers."""
+    """Return a module's names for the two kinds of servers."""
     kinds = {("creditrl.door.asgi", "Server"), ("creditrl.door.plain", "PlainServer")}
     return {
         alias.asname or alias.name
@@ -211,7 +211,7 @@ class Kind:
 
 @contextlib.contextmanager
 def in_thread(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> Iterator[Server]:
-    """Return the server that a command makes, until the command is interrupted."""
+    """Yield the server that a command starts, then interrupt the command."""
     made: list[Server] = []
     is_up, over = threading.Event(), threading.Event()
     create = Server.__init__
@@ -251,7 +251,7 @@ def command(*words: str) -> Starter:
 
 @contextlib.contextmanager
 def openenv(_: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    # What OpenEnv would answer is no matter here: the door stands before it.
+    # OpenEnv's own answer does not matter here: the door is in front of it.
     from starlette.applications import Starlette
     from starlette.responses import PlainTextResponse
     from starlette.routing import Route
@@ -269,7 +269,7 @@ def measured(_: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     from creditrl.serve.measure import measure_clients
 
     def work() -> None:
-        with contextlib.suppress(CreditRLError):  # it is stopped before anybody has played
+        with contextlib.suppress(CreditRLError):  # it is stopped before anyone has played
             measure_clients("CreditRL/VisualSokoban-v0", {}, [0], sessions=1)
 
     with in_thread(monkeypatch, work) as server:

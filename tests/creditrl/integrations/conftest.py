@@ -1,4 +1,4 @@
-"""A tokenizer of single bytes and a model of it, made on the spot: nothing is downloaded."""
+"""A byte tokenizer and a model for it, made by the tests: nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def env(request) -> Any:
 
 @pytest.fixture
 def experts() -> Callable[[Play], list[str]]:
-    """Return what plays an episode that has begun to its end, and returns the expert's replies."""
+    """Return a function that finishes a started episode and returns the expert's replies."""
 
     def play_on(play: Play) -> list[str]:
         replies: list[str] = []

@@ -1,4 +1,4 @@
-"""Import of others' conversations as a run: what is read, refused and replayed."""
+"""Importing third-party conversations as a run: what is read, refused and replayed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def file(folder: Path, *records: Any, lines: bool = False) -> Path:
 
 
 def expert_record(env: str, row: dict[str, Any], openai: bool = False, **options: Any) -> Any:
-    """Return an episode of the environment's expert as others would publish it."""
+    """Return an episode of the environment's expert in a published format."""
     play = Play(env, **options)
     said = play.begin(**row)
     while not play.over:
@@ -161,7 +161,7 @@ def test_tasks_are_found_by_id_by_game_and_by_goal(tmp_path):
 
     assert found(game_file=ETO["game_file"]) == ["train/pick-Mug-None-Desk-308/trial_T1"]
     assert found(task_id="8") == ["8"]
-    assert found(id=7) == []  # a number of theirs: our task 7 asks for something else
+    assert found(id=7) == []  # their numbering: our task 7 has another goal
     assert found(id=7, goal="Sing") == ["7"]
     assert found(goal="sing") == [1, 2]
 
@@ -236,7 +236,7 @@ def test_a_replay_reports_what_differs(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "0 as recorded; 1 of" in said and "recorded 'A dragon appears.', seen" in said
     (episode,) = RunFolder.open(out).store().read()
-    # What was recorded stays, what it was worth is ours.
+    # The record stays, but rewards are ours.
     assert episode.turns[-1].observation == "A dragon appears." and episode.success
     told = json.loads((out / "imported.jsonl").read_text())
     assert told["task_id"] == row["task"] and "household" in told["instructions"]
@@ -276,7 +276,7 @@ def test_conversations_about_pictures_are_refused(tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def sokoban_run(tmp_path_factory) -> Path:
-    """Conversations of the expert about small levels, imported."""
+    """The expert's conversations on small levels, imported."""
     folder = tmp_path_factory.mktemp("sokoban")
     rows = plan_episodes("VisualSokoban", 12, seed=1, max_optimal_moves=3)
     records = [expert_record("VisualSokoban", row, max_optimal_moves=3) for row in rows]
@@ -312,7 +312,7 @@ def test_sft_and_rft_clone_an_imported_run(sokoban_run, tmp_path, method):
         "--clone.episodes=0 --clone.noise=0 --budget.updates=2 --compare.no-clone-same-time "
         "--rollout.form=dialogue --eval.levels=4 --env.options.max-turns=6"
     ).split()
-    small = [flag for flag in TINY if "min-optimal-moves" not in flag]  # of the run's own levels
+    small = [flag for flag in TINY if "min-optimal-moves" not in flag]  # on the run's own levels
     told = ["--method.name", method, "--clone.from-run", str(sokoban_run)]
     assert run(["train", "@quickstart", *small, *more, *told, "--run.folder", str(out)]) == 0
     rows = rows_of(out, "train" if method == "sft" else "clone")

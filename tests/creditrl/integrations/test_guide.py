@@ -1,4 +1,4 @@
-"""The guide's example of TRL runs as it stands, with a model made on the spot."""
+"""The guide's TRL example runs as printed, with a model made by the test."""
 
 from __future__ import annotations
 

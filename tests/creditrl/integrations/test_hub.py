@@ -1,4 +1,4 @@
-"""Stored episodes as data sets: what is written is what `datasets`, TRL and pyarrow read."""
+"""Stored episodes as data sets that `datasets`, TRL and pyarrow can read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENV = "CreditRL/ALFWorld-v0"
 def played(
     row: dict[str, Any], form: str, number: int, wrong_from: int | None = None
 ) -> Trajectory:
-    """Return an episode of the expert, which looks around in vain from a turn on."""
+    """Return an episode of the expert that only looks around from a given turn on."""
     play = Play("ALFWorld", form=form, max_turns=12)
     play.begin(**row)
     turns = []
@@ -99,7 +99,7 @@ def test_the_messages_are_the_policys_prompts(exported):
     for turn in episodes[0].turns:
         said = [*said, {"role": "assistant", "content": turn.reply}, *play.reply(turn.reply)]
     assert rows[0]["messages"] == said
-    # What goes out comes in again.
+    # The export can be imported again.
     path = folder / "one.json"
     path.write_text(json.dumps([{name: rows[0][name] for name in ("task_id", "messages")}]))
     (conversation,) = read_conversations(path, get_form("react"))

@@ -21,7 +21,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "integrations.md"
 
 
 def log_of(task: Any, folder: Path, replies: list[str], **limits: Any) -> Any:
-    """Return the log of an evaluation by a model that says these replies, in this order."""
+    """Return the log of an evaluation by a model that gives these replies in order."""
     import inspect_ai
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
 

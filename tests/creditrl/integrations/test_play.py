@@ -28,7 +28,7 @@ def test_the_examples_in_the_docstrings_hold():
 def test_equal_rows_give_equal_episodes(env):
     (row,) = plan_episodes(env, 1, seed=7)
     first, second = Play(env), Play(env)
-    second.begin(0, 1)  # what was played before leaves no trace
+    second.begin(0, 1)  # earlier episodes have no effect
     assert first.begin(**row) == second.begin(**row)
     assert first.info["task_id"] == row["task"]
     action = first.env.expert_action() or "nothing"

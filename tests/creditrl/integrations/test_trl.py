@@ -1,4 +1,4 @@
-"""TRL's own trainer drives our environments; a model that says what it is told to plays."""
+"""TRL's own trainer drives our environments; a scripted model plays."""
 
 from __future__ import annotations
 

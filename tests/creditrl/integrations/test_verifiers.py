@@ -54,7 +54,7 @@ def test_the_experts_replies_win_in_verifiers_own_rollout(env, experts, endpoint
     assert trace.metrics["success"] == float(play.result()["success"])
     assert trace.metrics["turns"] == len(replies) == len(endpoint.requests)
     assert trace.info["creditrl"] == play.result()
-    # The conversation that grew is the one that training would show.
+    # The growing conversation equals the one in training.
     last = endpoint.requests[-1]["messages"]
     said = [m["content"] for m in last if m["role"] == "assistant"]
     assert said[len(said) - len(replies) + 1 :] == replies[:-1]
@@ -95,7 +95,7 @@ def test_the_guides_command_asks_the_endpoint_and_uploads_nothing(endpoint, tmp_
                 "PRIME_API_BASE_URL": f"http://127.0.0.1:{platform.getsockname()[1]}",
             },
         )
-        with pytest.raises(BlockingIOError):  # nobody asked for a connection
+        with pytest.raises(BlockingIOError):  # no connection was opened
             platform.accept()
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = tmp_path.rglob("traces.jsonl")

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.reference("verl.experimental.agent_loop"), pytest.mark
 
 
 class Said:
-    """In place of verl's servers: answers with what it is told to."""
+    """Stands in for verl's servers and gives scripted replies."""
 
     def __init__(self, tokenizer: Any, replies: list[str]) -> None:
         self.tokenizer, self.replies = tokenizer, list(replies)
@@ -34,7 +34,7 @@ class Said:
 def run(
     folder: Path, tokenizer: Any, env: str, replies: list[str], most: int = 100_000
 ) -> tuple[Any, Said]:
-    """Play the first row of the files by the loop that they name."""
+    """Play the first row of the files with the loop that they name."""
     import hydra
     import numpy as np
     import pyarrow.parquet as pq
@@ -89,7 +89,7 @@ def test_only_the_experts_replies_are_trained_on(env, byte_tokenizer, tmp_path):
         [byte_tokenizer.eos_token_id] * len(replies)
     )
     assert json.loads(extra["creditrl"]) == play.result()
-    # Every prompt is the one before it with what was said since: nothing is tokenised anew.
+    # Every prompt is the previous one plus the new messages: nothing is tokenised again.
     for before, after in zip(server.prompts, server.prompts[1:], strict=False):
         assert after[: len(before)] == before
     assert server.prompts[0] == out.prompt_ids

@@ -49,7 +49,7 @@ def test_alfworlds_client_plays_the_experts_episode():
             assert (state["observation"], state["reward"]) == (seen, reward)
         assert state["reward"] == 1.0
         told(client.post("/close", json=at))
-        told(client.post("/create"))  # the one session is free again
+        told(client.post("/create"))  # the only session is free again
 
 
 def test_webshops_client_requests_each_page():

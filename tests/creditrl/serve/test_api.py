@@ -1,4 +1,4 @@
-"""The HTTP API, asked as clients ask it; starlette's test client needs no network."""
+"""The HTTP API as clients use it; starlette's test client needs no network."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_every_task_is_dealt_once_and_an_abandoned_one_again(measured):
     one, other = new(client), new(client)
     left = client.post(f"{one}/reset").json()["info"]["task_id"]
     client.post(f"{other}/reset")
-    assert client.delete(one).status_code == 204  # in the middle of its episode
+    assert client.delete(one).status_code == 204  # during its episode
     assert measured.step(other).json()["tasks_left"] == 3
     assert measured.step(other).json()["tasks_left"] == 2
     assert client.post(f"{other}/reset").json()["info"]["task_id"] == left

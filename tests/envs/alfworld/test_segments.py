@@ -53,7 +53,7 @@ def test_taking_an_object_that_cannot_be_treated_does_not_end_the_search() -> No
     assert found == ["find knife", "take knife", "find knife"]
 
 
-def test_actions_on_another_object_are_segments_and_the_search_goes_on() -> None:
+def test_actions_on_another_object_are_segments_and_the_search_continues() -> None:
     game = kitchen_game(Goal("pick_and_place_simple", "apple", "drawer"))
     told = {
         "go to countertop 1": "find apple",

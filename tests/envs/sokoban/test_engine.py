@@ -91,7 +91,7 @@ def test_words_are_read_in_any_case_and_spacing(text: str):
     assert frame.info["grounded"][0] and frame.info["action"][0] == "right"
 
 
-def test_a_blocked_action_in_a_sequence_makes_the_turn_ungrounded_and_the_rest_goes_on():
+def test_a_blocked_action_in_a_sequence_makes_the_turn_ungrounded_but_the_rest_is_done():
     copies = play(CORRIDOR, actions_per_turn=3)
     frame = step(copies, "up || right")
     assert frame.text[0] == "#######\n#_PX_O#\n#######"

@@ -117,7 +117,7 @@ def test_objects_are_close_to_where_the_character_uses_them() -> None:
     assert heads(made, 1001, "CLOSE") == {1000}
 
 
-def test_a_needed_thing_is_placed_on_what_it_is_used_with() -> None:
+def test_a_needed_object_is_placed_on_the_object_it_is_used_with() -> None:
     pot, soap = "pot 1000", "detergent 1001"
     made = goes(f"WALK {pot}; WALK {soap}; GRAB {soap}; POUR {soap} {pot}")
     assert heads(made, 1001, "ON") == {1000}

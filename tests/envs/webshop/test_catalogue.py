@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "catalogue.bin"
 
 
-def test_disk_and_memory_hold_the_same(path: Path) -> None:
+def test_disk_and_memory_have_the_same_products(path: Path) -> None:
     odd = replace(PRODUCTS[0], asin="B0ÄÖÜ", title="lone \ud83d, zero \0, ½ and 🙂", prices=(0.1,))
     products = [*PRODUCTS, odd]
     memory, disk = MemoryCatalogue(products), DiskCatalogue.build(path, products)

@@ -216,7 +216,7 @@ def test_state_keys_depend_on_the_page_and_the_goal() -> None:
         assert keys(one)[1] != keys(two)[1]
 
 
-def test_history_comes_before_the_page_as_upstream_puts_it() -> None:
+def test_history_precedes_the_page_as_in_upstream() -> None:
     def plain(*actions: str) -> str:
         customer = Customer()
         for action in actions:

@@ -135,7 +135,7 @@ def test_any_query_is_accepted(shop: Shop, rules: Rules) -> None:
         assert "back to search" in clickables(shop, rules, page)
 
 
-def test_colliding_options_are_told_apart(shop: Shop) -> None:
+def test_colliding_options_are_distinguished(shop: Shop) -> None:
     page = walk(shop, FIXED, "search[gadget]", TRAPS)
     labels = {option.label for option in options_of(shop, FIXED, GADGET.asin)}
     assert {"fit: large", "size: large", "size: reviews", "search: search"} <= labels
