@@ -30,7 +30,7 @@ FORM = get_form("plain")
 
 
 def walker(**reply: Any) -> Any:
-    """Return an agent that walks right, and gives the tokens that it is told to."""
+    """Return an agent that walks right and gives the specified tokens."""
     return SimpleNamespace(
         name="walker",
         reseed=lambda seed: None,
@@ -49,7 +49,7 @@ def policy() -> Policy:
 
 
 class Given(Collector):
-    """Gives the same episodes again and again."""
+    """Returns the same episodes every time."""
 
     def __init__(self, trajectories: list[Trajectory]) -> None:
         self.trajectories = trajectories
@@ -84,7 +84,7 @@ def test_gigpo_on_open_dialogue_is_refused(policy):
     played = [episode(f"e{m}", env_id="CreditRL/SOTOPIA-v0", member=m) for m in range(2)]
     with pytest.raises(ConfigError, match="CreditRL/SOTOPIA-v0 is an open dialogue"):
         credit_side_by_side({"g": method("gigpo")}, played, policy, RolloutConfig())
-    # An environment that is registered nowhere has no more to say than its episodes.
+    # For an unregistered environment only its episodes are known.
     nowhere = [dataclasses.replace(t, env_id="Nobody/Knows-v0") for t in played]
     credit_side_by_side({"g": method("gigpo", anchor="text")}, nowhere, policy, RolloutConfig())
 

@@ -63,7 +63,7 @@ def torchrun(*words: str, size: int = 2, timeout: float = 480) -> subprocess.Com
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """What two processes made: of each method (one process, two, one after two, two after one)."""
+    """Results of two processes by method: (one process, two, one after two, two after one)."""
     out = tmp_path_factory.mktemp("ranks")
     here = script()
     alone = {what: here.train(what) for what in METHODS}
@@ -97,7 +97,7 @@ def assert_equal_states(one: Any, two: Any) -> None:
 
 
 def largest_step(begin: Any, end: Any) -> float:
-    """Return how far a weight has moved at most."""
+    """Return the largest change of a weight."""
     old, new = tensors(begin), tensors(end)
     weights = [key for key in old if "/optimizer/" not in key and "/replay/" not in key]
     return max(float((old[key] - new[key]).abs().max()) for key in weights)
@@ -180,7 +180,7 @@ def test_a_process_that_torchrun_did_not_start_is_alone(monkeypatch):
         (RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:4"), True),
         (RuntimeError("NCCL error: ncclRemoteError: a call failed"), True),
         (RuntimeError("shape mismatch"), False),
-        # Every rank sees this one: were it silent, nobody would say anything.
+        # Every rank raises this one: without it no message would be printed.
         (RuntimeError("NCCL error: ncclInvalidUsage: Duplicate GPU detected"), False),
         (EngineError("No vLLM server answers at http://x: Connection reset by peer."), False),
     ],
@@ -308,7 +308,7 @@ def test_float32_copies_of_weights_in_bfloat16_are_sharded_and_saved_whole(ranks
 
 @pytest.mark.slow
 def test_gradients_of_sharded_and_whole_weights_are_clipped_as_one(ranks):
-    # Squares of -3 .. 6 sum to 105.
+    # The squares of -3 .. 6 sum to 105.
     norm = (105 * 1.09) ** 0.5
     assert [n for n, _ in ranks.clipped] == pytest.approx([norm] * 4)
     for (_, plain), (_, mixed) in (ranks.clipped[:2], ranks.clipped[2:]):

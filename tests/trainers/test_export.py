@@ -96,7 +96,7 @@ def test_exports_are_evaluated_by_their_path(way, full_run, lora_run, tmp_path, 
     assert run([*following, "--episodes", "2", "--temperature", "0.7", "--out", str(out)]) == 0
     found = json.loads(out.read_text())
     assert found["agent"].endswith(str(to)) and found["form"] == "plain", "as it was trained"
-    # Replies are as long as the run's were, without a word about it.
+    # Replies have the run's length limit by default.
     assert found["overall"]["tokens"]["value"] / found["overall"]["turns"]["value"] <= 3
 
 
@@ -137,7 +137,7 @@ def test_nothing_is_overwritten_without_the_flag(full_run, tmp_path, capsys):
     assert (to / "README.md").read_text() == "mine"
     exported(full_run, to, "--overwrite")
     assert (to / "README.md").read_text() != "mine"
-    # A folder of something else is not replaced at all.
+    # A foreign folder is never replaced.
     other = tmp_path / "other"
     other.mkdir()
     (other / "thesis.txt").write_text("mine")

@@ -57,7 +57,7 @@ def make_trainer(
 ) -> Trainer:
     config = method_info(name).config()
     if any(field.name == "exploration" for field in dataclasses.fields(config)):
-        # Of an untrained policy every episode is malformed.
+        # Every episode of an untrained policy is malformed.
         open_to_all = ExploreConfig(drop_malformed=False, drop_repeats=None)
         config = dataclasses.replace(config, exploration=open_to_all)
     if name == "hisr":
@@ -118,7 +118,7 @@ def moved(begin: dict[str, torch.Tensor], policy: Policy) -> set[str]:
 
 
 def loud_policy(seed: int = 0) -> Policy:
-    """Return random weights that say something, so that the temperature matters."""
+    """Return large random weights, so that the temperature matters."""
     policy = make_policy(seed)
     with torch.no_grad():
         for value in policy.model.parameters():
@@ -185,7 +185,7 @@ def test_old_logprobs_agree_with_the_samplers_and_a_stale_sampler_is_detected(te
     assert "sampler_gap_alarm" not in metrics
     # The first minibatch stands where the samples were drawn: every ratio of it is 1.
     assert metrics["ratio_max"] < 2.0
-    # A sampler that was not told of new weights decodes with other weights than train.
+    # A sampler without the new weights decodes with other weights than are trained.
     trainer.collector.agent = make_agent(loud_policy(seed=5), 3)
     assert trainer.update()[0]["sampler_gap_alarm"] == 1.0
 
@@ -255,7 +255,7 @@ def test_noisy_actions_are_played_but_not_cloned():
     turns = [turn for t in found for turn in t.turns]
     cloned = [turn for turn in turns if turn.reply_ids]
     assert 0.25 < 1 - len(cloned) / len(turns) < 0.55
-    assert len(turns) > sum(t.task.difficulty for t in found)  # it led them astray
+    assert len(turns) > sum(t.task.difficulty for t in found)  # it made them fail
     collector = DemonstrationCollector(found, len(cloned), seed=0, by_turn=True)
     dealt = [turn for t in collector.collect(0).trajectories for turn in t.turns]
     assert sorted(t.observation for t in dealt) == sorted(t.observation for t in cloned)

@@ -101,7 +101,7 @@ def test_bfloat16_weights_are_trained_with_float32_copies():
     plan, copies = memory_plan(TOY, load), "float32 copies of the weights"
     found = {"weights": 2000, copies: 4000, "gradients": 4000, "optimizer": 8000}
     assert plan.resident == found
-    # Their own gradients, until they are added; and what passes through a block.
+    # Their own gradients, until they are added, and the activations of a block.
     assert plan.phases["update"] == 2000 + (activation_bytes(TOY, 10, 2) + 10 * 2 * 3 * (16 + 8))
     shared = memory_plan(TOY, replace(load, ranks=2))
     assert shared.resident[f"{copies}, 1 of 2 shards"] == 2000
@@ -116,7 +116,7 @@ def test_collecting_ahead_needs_its_own_weights_and_adds_to_every_phase():
     assert ahead.peak == turns.peak + 4000 + collect
     adapted = memory_plan(TOY, replace(load, ahead=True, lora_rank=4))
     assert adapted.resident["weights that sample"] == 800
-    # An engine has weights of its own already.
+    # An engine already has its own weights.
     engine = memory_plan(TOY, replace(load, ahead=True, engine_bytes=9999))
     assert "weights that sample" not in engine.resident
     assert engine.resident["collecting beside"] == collect + 9999
@@ -187,7 +187,7 @@ def test_adapters_are_not_sharded():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "parameters"),
-    [  # as their makers print them, to the last one
+    [  # the exact numbers that their makers publish
         ("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768),
         ("Qwen/Qwen2.5-1.5B-Instruct", 1_543_714_304),
         ("Qwen/Qwen2.5-7B-Instruct", 7_615_616_512),
@@ -297,13 +297,13 @@ def test_activations_match_what_a_forward_pass_keeps(dtype, lora, checkpointing,
     rows = rows_of_tokens(64, 8, 300)
     weight_bytes = 4 if dtype == "float32" else 2
     found = kept_bytes(policy, rows)
-    model, tokens = model_shape("small", shape), 63 * 8  # the last token is no input
+    model, tokens = model_shape("small", shape), 63 * 8  # the last token is not an input
     # Of the logits one of three parts is kept; the others come in the backward pass.
     logits = logit_bytes(model, rows.num_tokens, policy.logits_per_chunk) / 3
     planned = logits + activation_bytes(
         model, tokens, weight_bytes, lora=lora is not None, checkpointing=checkpointing
     )
-    if checkpointing:  # the block that is computed again is not there yet
+    if checkpointing:  # before the block is recomputed
         none, one = (
             activation_bytes(replace(model, layers=n), tokens, weight_bytes, lora=lora is not None)
             for n in (0, 1)

@@ -1,4 +1,4 @@
-"""Policies that are shown pictures: equal log-probabilities, rows, and a run that resumes."""
+"""Policies with pictures: equal log-probabilities, rows, and a run that resumes."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def test_equal_texts_with_different_pictures_are_different_rows(episodes):
     def rows(*turns: Any) -> Any:
         return build_rows([replace(episodes[0], turns=(turn,)) for turn in turns])
 
-    assert len(rows(first, again)) == 1  # equal in words and picture
+    assert len(rows(first, again)) == 1  # equal in text and picture
     assert len(rows(first, alike)) == 2
-    assert len(rows(first, longer)) == 2  # it begins the longer one in words alone
+    assert len(rows(first, longer)) == 2  # it is a prefix of the longer one only in text
     kept = rows(first, alike).select_episodes(np.array([1]))
     assert (kept.images[kept.image_R[0]] == second.image).all()
     (batch,) = micro_batches(rows(first, alike), 4096)

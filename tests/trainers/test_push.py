@@ -38,7 +38,7 @@ def test_the_hub_gets_the_exported_folder(trained, hub, tmp_path, capsys):
     assert hub.private == {"me/policy": True} and hub.tokens == {"Bearer hf_of_the_test"}
     assert hub.files == {p.name: p.read_bytes() for p in to.iterdir()}
     assert b"creditrl" in hub.files["README.md"]
-    # A folder of one's own is not needed.
+    # The user need not name a folder.
     hub.files.clear()
     assert run(["export", "policy", str(trained), "--push", "other", "--public"]) == 0
     assert "--agent hf:other" in capsys.readouterr().out

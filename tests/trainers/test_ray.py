@@ -66,7 +66,7 @@ COPIES, GROUP = 16, 4
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A head; the test adds the node that it takes away."""
+    """A head node; the test adds the node that it later removes."""
     from ray.cluster_utils import Cluster
 
     made = Cluster(
@@ -96,7 +96,7 @@ def node(cluster: Any) -> Iterator[Any]:
 
 
 def make_engines(policy: Policy, engines: int = 2, **described: Any) -> TransformersEngines:
-    """Return engines of a policy: a small one, or as it is described."""
+    """Return engines of a policy, small or as described."""
     config = TrainConfig(
         policy=PolicyConfig(**(described or {"small": SHAPE})),
         rollout=RolloutConfig(ray=RayConfig("auto", engines=engines)),
@@ -138,7 +138,7 @@ def test_shards_and_engines_play_what_one_process_plays(node):
     assert len(set(venvs[1].copies.nodes)) == 2
     trainers = map(make_trainer, policies, venvs, agents)
     here, there = trainers
-    for _ in range(2):  # the second with weights that were handed over
+    for _ in range(2):  # the second with updated weights
         found = assert_equal_updates(here, there)
         assert found["workers_lost"] == found["engines_lost"] == 0
     engines.close()
@@ -166,7 +166,7 @@ def test_engines_sampling_ahead_agree_with_a_copy_in_this_process(cluster):
 
 
 def die_at_turn_3(agent: Any, cluster: Any, node: Any, pool: Any, lost: int) -> None:
-    """Have the node go while the third turn is answered, with its shard's process."""
+    """End the node and its shard's process while the third turn is answered."""
     answer = agent.answer
     asked = []
 
@@ -194,12 +194,12 @@ def test_a_node_that_dies_during_episodes_costs_only_those_episodes(cluster, nod
     die_at_turn_3(agent, cluster, node, pool, lost)
     metrics, trajectories = trainer.update()
     assert metrics["workers_lost"] == 1 and metrics["groups_dropped"] == 2
-    # Blocks of two groups: those of the shard that is left.
+    # Blocks of two groups: those of the remaining shard.
     assert {t.group for t in trajectories} == ({2, 3} if lost == 0 else {0, 1})
     assert np.isfinite(metrics["loss"])
     # The engine that went with it cost nothing: the other one gave its replies.
     assert metrics["engines_lost"] == agent.engines_lost <= 1
-    # And the run goes on, with all groups.
+    # The run continues with all groups.
     again, trajectories = trainer.update()
     assert again["groups_dropped"] == 0 and len(trajectories) == COPIES
     engines.close()
@@ -240,7 +240,7 @@ def test_engines_get_new_adapters_and_stale_ones_are_detected(cluster):
         assert engines.load(policy) < 1e-5
     move(policy, -0.1)
     are_missed(engines, policy, r"engine \d .* does not compute with the weights")
-    # So small a step that old numbers are as good as new ones: they are the very same.
+    # So small a step that old and new numbers are the same.
     assert engines.load(policy) < 1e-5
     move(policy, 2e-3)
     are_missed(engines, policy, "old weights|does not compute with the weights")
@@ -248,7 +248,7 @@ def test_engines_get_new_adapters_and_stale_ones_are_detected(cluster):
 
 
 def lose(engines: TransformersEngines, number: int = 0) -> None:
-    """End an engine, and wait until Ray knows."""
+    """End an engine, and wait until Ray notices."""
     actor = engines._places[number].actor
     ray.kill(actor)
     with pytest.raises(ray.exceptions.RayActorError):
@@ -276,7 +276,7 @@ def test_a_replacement_engine_is_probed_before_its_replies_count(cluster):
     [place] = engines._places
     assert engines.lost == 2 and not place.pending
     assert place.probe is not None and place.probe._last is not None
-    # One that begins with other weights than those of now.
+    # One that starts with other weights than the current ones.
     other = make_policy(seed=1).state_dict()
     other["weights"] = pack(other["weights"].items())
     engines._steps = [("load", ray.put(other))]
@@ -306,11 +306,11 @@ def test_vision_engines_give_the_replies_of_one_process_for_several_pictures(clu
         for before, turn in pairwise(t.turns):
             # The picture itself: copies would fill the memory.
             assert turn.images[0] is before.image
-    # How much room is left for a reply counts pictures as well.
+    # The length left for a reply takes pictures into account.
     image = theirs[0].turns[0].image
     prompt = Prompt(2 * IMAGE_PLACEHOLDER, image=image, earlier_images=(image,))
     assert there.room(prompt) == here.room(prompt)
-    # Old eyes: a probe without a picture would find nothing.
+    # Stale vision weights: a probe without a picture would not notice.
     assert engines.load(policy) < 1e-5
     with torch.no_grad():
         for name, value in policy.model.named_parameters():
@@ -364,13 +364,13 @@ def test_the_run_does_not_wait_for_an_engine_without_room(cluster, monkeypatch):
         agent.reseed(0)
         assert ask(agent) == said
         agent.weights_changed()
-    # Nor are weights kept for it.
+    # No weights are kept for it either.
     assert engines.lost == 1 and len(engines._places[0].pending) == 1
     engines.close()
 
 
 class KilledForMemory:
-    """Stands for Ray, where its memory monitor has ended an actor."""
+    """A fake Ray whose memory monitor has ended an actor."""
 
     exceptions = ray_module.exceptions
 
@@ -415,7 +415,7 @@ def test_a_cluster_without_room_or_without_anything_to_run_is_refused(cluster):
         (1, 1, "auto", "4,5"),  # the policy trains on the first
         (1, 2, "cuda:1", "3,5"),
         (1, 3, "cpu", "3,4,5"),
-        (0.5, 6, "auto", "3,4,5"),  # too few without the policy's own
+        (0.5, 6, "auto", "3,4,5"),  # too few without the policy's GPU
         (0, 2, "auto", ""),
     ],
 )

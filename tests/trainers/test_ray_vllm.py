@@ -98,7 +98,7 @@ def test_engines_agree_with_one_in_this_process_even_after_an_update(
     shape, settings = engine_settings(make_config(engines=2), policy)
     here = start_engine(shape, settings)
     alone = VLLMAgent(here, policy.tokenizer, max_new_tokens=6, seed=1)
-    for _ in range(2):  # the second with weights that an optimizer has moved
+    for _ in range(2):  # the second with weights that an optimizer has changed
         here.load_weights(policy.model.named_parameters())
         replies = ask(agent)
         agree(replies, policy)
@@ -137,7 +137,7 @@ def test_an_engine_killed_during_a_call_costs_no_reply(engines: VLLMEngines) -> 
     deal = engines.answers_of
 
     def kill_and_wait(place: Any, future: Any) -> Any:
-        ray.kill(engines._places[1].actor)  # while its call is under way
+        ray.kill(engines._places[1].actor)  # during its call
         engines.answers_of = deal  # type: ignore[method-assign]
         return deal(place, future)
 
@@ -147,7 +147,7 @@ def test_an_engine_killed_during_a_call_costs_no_reply(engines: VLLMEngines) -> 
     found.append(said(ask(agent, 2)))
     # The one in its place is probed with the weights of now, and answers as it did.
     replaced = engines._places[1]
-    while replaced.pending:  # it begins, then takes the weights
+    while replaced.pending:  # it starts, then receives the weights
         assert replaced in engines._places
         ray.wait(replaced.pending, num_returns=len(replaced.pending), timeout=300)
         engines.ready()
@@ -175,7 +175,7 @@ def test_free_copies_on_engines_play_the_episodes_of_lockstep(
 
         def kill_and_take(place: Any, future: Any) -> Any:
             monkeypatch.setattr(engines, "answers_of", take)
-            ray.kill(place.actor)  # with requests under way
+            ray.kill(place.actor)  # with pending requests
             return take(place, place.actor.answers.remote())
 
         monkeypatch.setattr(engines, "answers_of", kill_and_take)
@@ -196,7 +196,7 @@ def test_engines_swap_adapters_and_a_new_one_gets_the_base_as_well(cluster: None
     move(policy)
     agent.weights_changed()
     agree(ask(agent), policy)
-    # The base goes once, adapters every time.
+    # The base is sent once, adapters every time.
     assert [method for method, _ in engines._new] == ["load_adapter"]
     ray.kill(engines._places[0].actor)
     agree(ask(agent), policy)

@@ -1,4 +1,4 @@
-"""Conversations that others recorded, in the policy's tokens."""
+"""Third-party conversations, in the policy's tokens."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_adapters_of_a_real_models_size_learn_from_real_conversations(tmp_path, 
     words = ["--env", "SOTOPIA", "--form", "dialogue", "--out", run]
     assert cli.run(["data", "import", str(file), *words]) == 0
 
-    # Its evaluation reads the environment's own words, too.
+    # Its evaluation also reads the environment's own texts.
     venv: Any = gym.make_vec("CreditRL/SOTOPIA-v0", num_envs=4).unwrapped
     read = environment_texts(venv, get_form("dialogue"), 4, 0)
     tokenizer = build_tokenizer([*read, *(text for talk in talks for text in talk)])

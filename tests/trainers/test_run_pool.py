@@ -28,7 +28,7 @@ def planned(name: str, *flags: str) -> PlannedRun:
 
 @pytest.mark.slow
 def test_runs_are_done_once_and_a_failed_one_does_not_stop_the_others(tmp_path):
-    # The plugin lets itself be read in this process, and fails in the one that trains.
+    # The plugin can be imported in this process, but fails in the training one.
     plugin = tmp_path / "broken.py"
     plugin.write_text(
         "import os\n"
@@ -46,7 +46,7 @@ def test_runs_are_done_once_and_a_failed_one_does_not_stop_the_others(tmp_path):
     assert not is_finished(tmp_path / "many" / "bad")
     good = FinishedRun.read(tmp_path / "many" / "good")
     assert good.updates == 1 and good.turns > 0 and good.validations[0].turns == 0
-    # Outcomes of every task are kept, and processor time by part.
+    # Outcomes of every task are stored, and CPU time by part.
     assert set(good.validations[-1].success_K.tolist()) <= {0.0, 1.0}
     assert len(good.validations[-1].score_K) == 8
     assert 0 < good.cpu_parts["update"] < good.cpu_seconds
@@ -55,14 +55,14 @@ def test_runs_are_done_once_and_a_failed_one_does_not_stop_the_others(tmp_path):
     assert 0 < good.metrics["states_seen"] and good.metrics["rollouts_done"] == 8
     assert sum("done in" in line for line in told) == 1
 
-    # Once more: the finished one is left alone.
+    # Again: the finished one is not repeated.
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "many" / "good").rglob("*")}
     told.clear()
     assert run_pool(runs[1:], tmp_path / "many", workers=2, show=told.append) == {}
     assert told == ["1 of 1 runs are done already."]
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "many" / "good").rglob("*")} == before
 
-    # Under the same name with another setting: nothing is mixed up.
+    # The same name with another setting is refused.
     with pytest.raises(RunFolderError, match="other settings"):
         run_pool([planned("good", "--budget.updates=2")], tmp_path / "many", workers=1, show=print)
 
@@ -105,7 +105,7 @@ def test_a_killed_command_ends_its_runs_and_can_be_resumed(tmp_path):
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     assert not is_finished(folder / "long")
-    # Its child is gone too: nobody writes any more.
+    # Its child is gone too, so nothing is written any more.
     written: list[dict[str, float]] | None = None
     while (found := rows(folder / "long")) != written:
         assert time.monotonic() < deadline, "the run went on although its command was killed"

@@ -87,7 +87,7 @@ def test_each_update_is_its_own_batch_and_scored_as_in_training(policy, episodes
 
 
 class Teller(LearnedModel):
-    """Says of each turn whether its episode was among those that it was fitted to."""
+    """Scores each turn by whether its episode was among those it was fitted to."""
 
     name = "teller"
 
@@ -106,7 +106,7 @@ class Teller(LearnedModel):
 
 
 class Telling(Method[Any]):
-    """Gives as credit what the model says."""
+    """Gives the model's scores as credit."""
 
     name = "pg"
 
@@ -125,10 +125,10 @@ def test_an_episode_is_scored_by_models_fitted_to_other_episodes(policy, episode
     assert not credit["t"].any()
     one, two = method.models
     assert one.seen | two.seen == {t.id for t in episodes} and not one.seen & two.seen
-    assert one.fits == two.fits == 3 * 2  # three passes over two groups of a half
+    assert one.fits == two.fits == 3 * 2  # three passes over two groups of one half
     tasks = {t.task.id for t in episodes if t.id in one.seen}
     assert tasks.isdisjoint(t.task.id for t in episodes if t.id in two.seen)
-    # One model, where other episodes are given.
+    # One model, if other episodes are given.
     given, (part, rest) = Telling(None), (episodes[:8], episodes[8:])
     _, credit = credit_side_by_side({"t": given}, part, policy, ROLLOUT, fit_on=rest, passes=1)
     assert not credit["t"].any()

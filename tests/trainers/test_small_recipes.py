@@ -27,7 +27,7 @@ OWN = {
     "quickstart": ["--compare.no-clone-same-time"],
     "spa_small": EXPLORING,
     "prm4a_small": EXPLORING,
-    # Of a policy that was hardly cloned every episode is malformed.
+    # Every episode of a barely cloned policy is malformed.
     "hisr_small": [*EXPLORING, "--method.exploration.no-drop-malformed"],
     "archer_small": ["--method.warmup=1"],
     # They learn from successes, which need a clone that can do something.

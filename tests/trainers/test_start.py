@@ -1,4 +1,4 @@
-"""Training from Python: the same run as the command makes, and what its result offers."""
+"""Training from Python: the same run as the command's, and its result object."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_run_returns_evaluations_policy_and_agent(trained):
     moves = {"min_optimal_moves": 1, "max_optimal_moves": 3}
     again = evaluate("VisualSokoban", result.agent(greedy=True), episodes=8, env_options=moves)
     assert [e.success for e in again.episodes] == [e.success for e in greedy.episodes]
-    # It prints in a line, and shows as a table.
+    # It has a one-line repr and an HTML table.
     line, page = repr(result), result._repr_html_()
     assert "\n" not in line and len(line) < 200
     assert line.startswith("TrainResult(gigpo on VisualSokoban: success ")

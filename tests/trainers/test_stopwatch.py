@@ -14,7 +14,7 @@ from creditrl.trainers.stopwatch import CPU_PREFIX, PARTS, Stopwatch, sum_parts,
 
 
 class Clock:
-    """A clock that is put forward by hand, or by what takes its time."""
+    """A clock that is advanced by hand or by slow methods."""
 
     now = 100.0
 
@@ -22,7 +22,7 @@ class Clock:
         return self.now
 
     def slow(self, owner: Any, name: str, seconds: float) -> None:
-        """Make a method take so long."""
+        """Make a method take the given time."""
         plain = getattr(owner, name)
 
         def slowed(*args: Any, **kwargs: Any) -> Any:
@@ -36,7 +36,7 @@ def test_a_nested_part_pauses_the_outer_one():
     clock, cpu = Clock(), Clock()
     watch = Stopwatch(clock, cpu)
     with watch.part("other"):
-        clock.now += 1  # waits for somebody
+        clock.now += 1  # waits for another thread
         for _ in range(2):
             with watch.part("environment"):
                 clock.now += 2
@@ -48,7 +48,7 @@ def test_a_nested_part_pauses_the_outer_one():
         cpu.now += 1
     clock.now += 50  # in no part
     assert watch.take() == {"other": 5.0, "environment": 10.0, "generation": 10.0}
-    # Processor time is counted by the same parts.
+    # CPU time is counted by the same parts.
     assert watch.take_cpu() == {"other": 1.0, "environment": 0.0, "generation": 4.0}
     assert watch.take() == watch.take_cpu() == {}
 
@@ -116,7 +116,7 @@ def test_every_part_of_an_update_is_counted_once():
     assert metrics["seconds"] == sum(parts.values()) == trainer.clock.seconds
     assert metrics["collect_seconds"] == 3.0 + 5.0 * turns + 7.0
     assert metrics["collect_seconds"] + metrics["update_seconds"] == metrics["seconds"]
-    # The next update begins anew, whatever was done in between.
+    # The next update starts from zero, whatever happened in between.
     clock.now += 1000.0
     again, _ = trainer.update()
     assert again["seconds/credit"] == 17.0

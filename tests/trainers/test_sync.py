@@ -35,7 +35,7 @@ class Engine:
     def __init__(self, *, deaf: bool = False, cached: bool = False) -> None:
         self.policy = small_policy(seed=1)
         self.deaf = deaf
-        self.cached = cached  # it goes on with prefixes of before
+        self.cached = cached  # it keeps using old prefixes
         self._known: dict[Any, torch.Tensor] = {}
         self.loads = 0
 
@@ -76,11 +76,11 @@ def test_an_engine_that_keeps_the_old_weights_is_caught_however_small_the_step(s
     sync = WeightSync(engine)
     sync.push(policy)
     engine.deaf = True
-    sync.push(policy)  # nothing has moved: old weights are right ones
+    sync.push(policy)  # nothing has changed, so old weights are correct
     move(policy, step)
     with pytest.raises(EngineError, match="old weights|does not compute with the weights"):
         sync.push(policy)
-    # It is the probe that finds it.
+    # The probe detects it.
     blind = WeightSync(engine, SyncConfig(probe=False))
     move(policy, step)
     blind.push(policy)
@@ -255,7 +255,7 @@ def test_vllm_swaps_adapters_and_a_stale_one_is_caught(adapted, monkeypatch):
         move(policy, seed=seed)
     real = request.LoRARequest
     with monkeypatch.context() as patch:
-        # What vLLM does by default with an adapter whose number it knows: nothing.
+        # By default vLLM ignores an adapter whose number it already has.
         patch.setattr(request, "LoRARequest", lambda *args, load_inplace=False: real(*args))
         with pytest.raises(EngineError):
             sync.push(policy)
@@ -290,7 +290,7 @@ def test_a_server_swaps_adapters_by_path(vllm_server, tmp_path):
 
 @needs_vllm
 def test_a_cpu_server_that_keeps_using_packed_weights_is_caught(vllm_server, tmp_path):
-    # It answers that all is well. On a GPU the weights would be new ones.
+    # It reports success. On a GPU the weights would be new.
     policy = small_policy(seed=7)
     engine = ServerEngine(vllm_server)
     sync = WeightSync(engine, folder=tmp_path)

@@ -34,7 +34,7 @@ LORA = LoRAConfig(rank=4)
 
 @pytest.fixture(scope="module", params=["Qwen2_5_VL", "Qwen3VL"])
 def seeing(request):
-    """Return what makes policies of one family; each has one engine and one server here."""
+    """Return a function that makes policies of one family, with one engine and one server each."""
     return partial(make_vision_policy, head=32, heads=2, family=request.param)
 
 
@@ -84,7 +84,7 @@ def test_vllms_log_probabilities_for_a_picture_equal_the_trainers(
     assert rows.image_R is not None and (rows.image_R >= 0).all()
     sampled = [p for t in trajectories for turn in t.turns for p in turn.logprobs]
     np.testing.assert_allclose(policy.score(rows, token_budget=4096), sampled, atol=1e-4)
-    # The words beside it, for models that read text.
+    # Its text alone, for models that read text.
     assert all(turn.plain_ids for t in trajectories for turn in t.turns)
 
 
@@ -108,7 +108,7 @@ def test_stale_vision_weights_are_caught(engine, seeing, monkeypatch):
     policy = seeing(seed=3)
     sync = WeightSync(engine)
     sync.push(policy)
-    # Only what sees has moved; and what was seen before is kept.
+    # Only the vision weights have changed; earlier pictures are kept.
     for name, value in policy.base.named_parameters():
         value.requires_grad_("visual" in name)
     move(policy, 0.3)
@@ -159,7 +159,7 @@ def test_more_pictures_than_the_engine_was_built_for_are_refused(engine, seeing)
 def test_a_servers_log_probabilities_for_pictures_equal_the_trainers(server, seeing):
     policy, there = seeing(seed=1), ServerEngine(server)
     agent = VLLMAgent(there, policy.tokenizer, max_new_tokens=4, seed=1, pictures=policy.pictures)
-    # The server has the weights that it was started with.
+    # The server still has its initial weights.
     assert Probe.of(policy, SyncConfig(), there.context).check(there, policy) < 1e-4
     trajectories = play(agent, "both", recent_images=3, max_turns=4)
     halves = agent.variant(temperature=0.5).act([shown(np.zeros((64, 64, 3), dtype=np.uint8))])
@@ -204,7 +204,7 @@ def test_a_run_trains_the_vision_weights_of_a_server(server, seeing, tmp_path, t
     assert run([*grpo_flags(tmp_path / "model"), trained, *asked]) == 0
     rows = rows_of(folder)
     assert [row["update"] for row in rows] == [1, 2, 3]
-    # The later ones were sampled with weights that an update had moved.
+    # The later ones were sampled with updated weights.
     assert all(row["sampler_gap"] < 1e-4 and row["grad_norm"] > 0 for row in rows)
     assert not list((folder / "sync").iterdir())
     shown_pictures(server, policy).load_folder(tmp_path / "model")

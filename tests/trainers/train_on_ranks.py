@@ -87,7 +87,7 @@ def make_trainer(what: str, ranks: Ranks) -> Any:
     name, _, lora = what.partition("+")
     info = method_info(name)
     method = info.method(hurried(info.config()))
-    # A class of its own: others in this process go on with the method's.
+    # Its own class, since others in this process continue to use the method's.
     method.__class__ = type("Hurried", (type(method),), {"policy_waits": 0})
     policy = make_policy(bool(lora), ranks)
     agent = SharedAgent(policy, max_new_tokens=2)
@@ -259,7 +259,7 @@ def main(out: Path, names: list[str]) -> None:
         found = train(what, ranks)
         with ranks.together("stop"):
             torch.save(found, out / f"{what}.pt")
-        # From what one process left.
+        # From the checkpoint of one process.
         alone = torch.load(out / f"{what}.alone.pt", weights_only=False)
         found = resume(what, alone["state"], ranks)
         with ranks.together("stop"):

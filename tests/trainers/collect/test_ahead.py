@@ -98,7 +98,7 @@ def test_collecting_ahead_is_a_stale_policy_that_plays_in_turns_and_resumes(name
     ahead, turns = make_trainer(name, policies[0]), make_trainer(name, policies[1], "turns")
     resumed = make_trainer(name, policies[2])
     for update in range(3):
-        if update == 2:  # what was under way is collected again
+        if update == 2:  # pending episodes are collected again
             resumed.load_state_dict(copy.deepcopy(ahead.state_dict()))
         expected, same = turns.update()
         for trainer in (ahead, resumed)[: update or 1]:
@@ -106,7 +106,7 @@ def test_collecting_ahead_is_a_stale_policy_that_plays_in_turns_and_resumes(name
             assert plain(found) == pytest.approx(plain(expected), rel=1e-6, nan_ok=True)
             assert episodes == same
             assert found["staleness"] == found["staleness_max"] == min(update, 1)
-    # The comparison is not trivial: the weights do move.
+    # The comparison is not trivial: the weights do change.
     assert found["sampler_gap"] > 1e-4 and found["sampler_weight"] != 1.0
     ahead.collector.close(), resumed.collector.close()
     for key, value in weights(policies[1]).items():
@@ -143,7 +143,7 @@ def test_adapters_are_copied_and_their_base_is_shared():
 
 
 class Held:
-    """Weights that are a number."""
+    """Weights represented by a number."""
 
     def __init__(self) -> None:
         self.taken = 0
@@ -171,7 +171,7 @@ class Mute:
 
 
 class Scripted(Collector):
-    """Collects nothing, and does with each update what a test says."""
+    """Collects nothing, and runs a test's script at each update."""
 
     def __init__(self, does: Callable[[int], object] = lambda update: None) -> None:
         self.does = does
@@ -201,7 +201,7 @@ def test_the_next_update_is_collected_during_the_current_one():
         assert collector.collect(0).environment_turns == 0
         assert done == [0]
         learning.set()
-        collector.settle()  # waits for what is under way
+        collector.settle()  # waits for pending episodes
         assert done == [0, 1]
         assert collector.collect(1).environment_turns == 1
 
@@ -213,7 +213,7 @@ def test_an_error_in_the_thread_is_raised_when_its_update_is_requested():
 
     collector = ahead_of(Scripted(fail))
     collector.collect(0)
-    collector.settle()  # an evaluation in between is none of its business
+    collector.settle()  # an evaluation in between does not affect it
     with pytest.raises(EngineError, match="the engine is gone"):
         collector.collect(1)
     collector.close()
@@ -273,7 +273,7 @@ def test_episodes_in_flight_continue_with_new_weights_or_drain(in_flight, versio
             return [Reply("")]
 
     def play(update: int) -> None:
-        """Ask one reply a turn, each of two let through by the test."""
+        """Request one reply a turn; the test releases each of the two."""
         for _ in range(2):
             gates.get(timeout=SECONDS)
             agent.act([Prompt("")])
@@ -288,7 +288,7 @@ def test_episodes_in_flight_continue_with_new_weights_or_drain(in_flight, versio
         for update, through in enumerate((2, 3, 1, 2)):
             for _ in range(through):
                 gates.put(None)
-            if update == 0:  # nothing is played before it is asked for
+            if update == 0:  # nothing is played before it is requested
                 collector.collect(update)
             found += [turns.get(timeout=SECONDS) for _ in range(through)]
             if update > 0:

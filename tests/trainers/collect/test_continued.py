@@ -27,7 +27,7 @@ METHODS = {
 
 
 class Counting(RandomAgent):
-    """Counts what it was asked, and fails to answer from one time on."""
+    """Counts its prompts, and fails from a given call on."""
 
     asked = 0
     fails_at = None
@@ -147,7 +147,7 @@ def test_values_of_states_are_means_of_the_runs_reward():
     value_N = found.scores["value_N"]
     assert ((value_N >= 1) & (value_N <= left_N)).all()
     np.testing.assert_allclose(value_N[turns.turn_N == 4], 1)
-    assert 0.2 < np.mean(value_N == np.round(value_N)) < 0.9  # of 16, not of one
+    assert 0.2 < np.mean(value_N == np.round(value_N)) < 0.9  # means of 16, not of one
 
 
 # -- where trees branch ----------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def test_every_turn_records_the_experts_action_as_reply_ids(most, ended):
         sokoban().unwrapped, agent, FORM, seed=3, record=Recording(expert_actions=True)
     )
     assert all(turn.expert for t in found for turn in t.turns[:1])
-    # The same states again, one copy at a time, the expert asked by hand.
+    # The same states again, one copy at a time, with direct calls of the expert.
     env = gym.make("CreditRL/VisualSokoban-v0", **LEVELS)
     end = agent.chat_format.reply_end_id
     for trajectory in found:
@@ -58,7 +58,7 @@ def test_expert_actions_are_recorded_on_request_and_change_nothing_else():
         for record in (Recording(), Recording(expert_actions=True))
     )
     assert not any(turn.expert for t in plain for turn in t.turns)
-    # An agent without tokens: the action alone.
+    # An agent without tokens: only the action.
     assert any(turn.expert for t in asked for turn in t.turns)
     for one, other in zip(plain, asked, strict=True):
         bare = [dataclasses.replace(turn, expert="", expert_ids=()) for turn in other.turns]
@@ -66,7 +66,7 @@ def test_expert_actions_are_recorded_on_request_and_change_nothing_else():
 
 
 class Killer(RandomAgent):
-    """Walks left, and kills a worker in the midst of the second turn."""
+    """Walks left, and kills a worker during the second turn."""
 
     calls = 0
 
@@ -98,6 +98,6 @@ def test_an_environment_without_an_expert_is_named_before_anything_is_played(mon
     context = make_context(**of, groups=2, group_size=1, expert_actions=True)
     with pytest.raises(ConfigError, match=r"Corridor-v0 has no expert, but stepagent.*`creditrl m"):
         StepAgent(StepAgentConfig()).collector(context)
-    # Whoever only records what can be had gets nothing.
+    # If recording is optional, nothing is recorded.
     found = PG(PGConfig()).collector(context).collect(0).trajectories
     assert not any(turn.expert for t in found for turn in t.turns)

@@ -26,7 +26,7 @@ def test_every_task_is_played_by_one_whole_group(tasks):
     found = [t for block in blocks for t in block.trajectories]
     members = collections.Counter(t.group for t in found)
     assert len({t.task.id for t in found}) == tasks == len(members) and {*members.values()} == {3}
-    # What fills up the last block is played, and paid for, but not kept.
+    # Episodes that fill up the last block are played and counted, but not kept.
     assert sum(b.environment_turns for b in blocks) >= sum(len(t.turns) for t in found)
     assert all(turn.state for t in found for turn in t.turns)
 

@@ -80,7 +80,7 @@ def test_short_episodes_come_first_and_long_ones_later(collected):
     for update, one in enumerate(collected):
         for trajectory in one.trajectories:
             lengths[update - trajectory.policy_version].append(len(trajectory.turns))
-    # What was carried over is longer: to drop it would have been a bias.
+    # Carried-over episodes are longer: dropping them would be a bias.
     assert np.mean(lengths[1]) > np.mean(lengths[0]) + 1
     whole = [
         len(t.turns)
@@ -149,7 +149,7 @@ def test_a_run_trains_on_carried_over_groups_and_tree_methods_refuse_them(tmp_pa
 
 
 class Endpoint(ChatAgent):
-    """Samples in another process, which draws as it likes."""
+    """Samples in another process, with its own random numbers."""
 
     def reseed(self, seed: int) -> None:
         """Do nothing."""
@@ -174,7 +174,7 @@ class Killer:
         while not self._over.wait(rng.uniform(0.0, 0.04)):
             who = rng.choices(("engine", "judge", "worker"), (10, 10, 1))[0]
             if who == "worker":
-                with suppress(ProcessLookupError):  # killed before, and not yet missed
+                with suppress(ProcessLookupError):  # killed before, and not yet noticed
                     os.kill(rng.choice(self.venv.copies.pids), signal.SIGKILL)
                     self.killed[who] += 1
             else:
@@ -194,7 +194,7 @@ def test_a_thousand_kills_lose_no_copy_and_repeat_no_group():
         once = {"retries": 0, "concurrency": 18, "cache": False}
         judge = ChatJudge("judge", base_url=judged.url, dimensions=("goal",), **once)
         venv: Any = SotopiaVectorEnv(18, workers=3, max_turns=8, judge=judge)
-        # A worker that is killed again while it begins is counted as well.
+        # A worker that is killed again during startup is counted as well.
         venv.copies.restarts = 1000
         agent = Endpoint("policy", base_url=policy.url, **once)
         mortal = context(agent=agent, environment=lambda copies, size: venv, retries=5)
@@ -219,7 +219,7 @@ def test_a_thousand_kills_lose_no_copy_and_repeat_no_group():
         state = collector.state_dict()
         collector.close()
         venv.close()
-    # Of every kind many were killed, and some while an episode needed them.
+    # Many of every kind were killed, some of them during an episode.
     assert set(killer.killed) == {"engine", "judge", "worker"} and min(killer.killed.values()) > 40
     assert endings["policy"] and endings["Worker"]
     # Every group that was begun was learned from once, was dropped whole, or is under way.

@@ -25,7 +25,7 @@ FORM = get_form("plain")
 def test_an_updates_tasks_are_distinct_and_depend_only_on_seed_and_update():
     tasks = update_tasks(50, 20, seed=3, update=7)
     assert len(set(tasks)) == 20 and set(tasks) <= set(range(50))
-    update_tasks(50, 20, seed=3, update=8)  # what was drawn in between does not matter
+    update_tasks(50, 20, seed=3, update=8)  # draws in between do not matter
     assert update_tasks(50, 20, seed=3, update=7) == tasks
     assert update_tasks(50, 20, seed=3, update=8) != tasks
     assert update_tasks(50, 20, seed=4, update=7) != tasks
@@ -86,14 +86,14 @@ def test_the_group_of_a_killed_worker_is_played_again_or_dropped(hash_states, se
         for kill_at, retries in ((-1, 1), (1, 1), (1, 0))
     )
     assert again.metrics["groups_dropped"] == 0
-    # Restarted from the same state, so nothing tells them from episodes of a calm run.
+    # Restarted from the same state, so they equal episodes of an undisturbed run.
     assert again.trajectories == calm.trajectories
     assert all(bool(turn.state) == bool(hash_states) for t in calm.trajectories for turn in t.turns)
-    # Without a try left the whole group goes.
+    # Without attempts left the whole group is dropped.
     assert dropped.metrics["groups_dropped"] == 1
     assert [t.id for t in dropped.trajectories] == ["u5/2", "u5/3"]
     assert dropped.trajectories == calm.trajectories[2:]
-    # The turns of the dropped group were played and are counted.
+    # Turns of the dropped group were played, so they are counted.
     assert dropped.environment_turns > sum(len(t.turns) for t in dropped.trajectories)
 
 

@@ -61,7 +61,7 @@ def test_a_tree_without_revisits_expands_every_state_once():
         found = {}
         for update in range(60):
             collector.collect(update)
-            # A task's first state has no path, so each task begins its list anew.
+            # A task's first state has no path, so each task starts its own list.
             now = collector._trees[0]
             found[now.begun] = (now.transitions, len(now.expanded))
         assert len(found) > 2 and collector.restores > 0
@@ -83,14 +83,14 @@ def test_transitions_of_a_tree_are_valued_by_its_own_branches():
     # Every task was left, at 8 times 5 transitions or for want of a frontier, and the next begun.
     assert [tree.begun for tree in collector._trees] == [2, 2]
     assert collector.table.trajectories > 2 and not any(tree.grown for tree in collector._trees)
-    # A group is what was done at one state, judged by the branches from there.
+    # A group has the transitions of one state, valued by the branches from there.
     states = {(t.task.id, t.group): t.turns[0].state for t in whole.trajectories}
     assert len(states) == len({t.group for t in whole.trajectories}) > 2
     for t in whole.trajectories:
         assert t.turns[0].state == states[t.task.id, t.group]
     going_on = [t.turns[0].reward for t in whole.trajectories if not t.terminated]
     assert any(going_on)
-    # A single step knows of no branch, and all that go on are equal.
+    # With single steps there are no branches, and all that continue are equal.
     _, step = first_update()
     assert not any(t.turns[0].reward for t in step.trajectories if not t.terminated)
 
@@ -108,7 +108,7 @@ def test_the_rate_of_a_state_is_the_mean_outcome_of_its_branches():
 
     table, solved = after(2)
     assert table.solved == solved > 0
-    # Half of a corridor is half a score, and no success.
+    # Half of a corridor is half a score, but no success.
     table, solved = after(2, success="score")
     assert table.trajectories > table.solved > solved > 0
     assert any(share % 1 for share in table.state_dict()["successes"])
@@ -273,7 +273,7 @@ def test_the_search_follows_the_best_backtracks_and_reports_metrics():
         rows.append(collector.collect(update).metrics)
         tree = collector._trees[0]
         branches[tree.begun] = tree.branches
-    # A task is left after 32 branches at most.
+    # A task ends after 32 branches at most.
     assert max(branches.values()) <= 32 and len(branches) > 1
     first, last = rows[0], rows[-1]
     # Nothing is known at first: every state has score 1. Levels of one or two moves are one class.

@@ -26,7 +26,7 @@ PLAIN = episode(("a", "go"), ("b", "go"), ("a", "stay"), name="plain")
 LOOP = episode(*[("shut", "open it"), ("open", "shut it")] * 3, name="loop")
 MUTTERED = episode(("a", "go"), ("b", "??"), grounded=False, ungrounded_reason="unparsed")
 UNTAGGED = episode(("a", "go"), valid_format=False)
-# An action that the world refuses is a mistake, and well-formed.
+# An action that the world refuses is a mistake, but well-formed.
 REFUSED = episode(("a", "go"), grounded=False, ungrounded_reason="inapplicable")
 
 

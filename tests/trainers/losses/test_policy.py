@@ -390,7 +390,7 @@ def test_no_tokens_give_no_loss():
 
 
 def test_columns_may_be_tensors_with_a_gradient():
-    # What is taken as constant gets none, wherever it comes from.
+    # Columns that are constants get no gradient, wherever they come from.
     logprob, _, columns = random_batch([[2], [1]], 2)
     tensors = {
         name: torch.tensor(column, dtype=torch.float32, requires_grad=True)
@@ -433,7 +433,7 @@ ONE, INDEX = torch.zeros(1), np.zeros(1, int)
         (ONE, ONE, {"sampler_cap": 2.0}, "sampler_logprob_M"),
         (None, ONE, {"ratio": "none", "sampler_cap": 2.0}, "sampler_logprob_M and old_logprob_M"),
         (ONE, np.zeros(2), {}, r"advantage_M has shape \(2,\)"),
-        # Also where other columns are not given.
+        # Even if other columns are not given.
         (None, ONE * np.nan, {"ratio": "none"}, "advantage_M is nan at token 0, in episode 0"),
     ],
 )
@@ -454,7 +454,7 @@ def test_missing_and_mismatched_columns_are_named(old, advantage, fields, said):
         ({"clip_on": "weights"}, "Did you mean 'weight'"),
         ({"sampler_cap": -1}, "sampler_cap is -1"),
         ({"sampler_unit": "episode"}, "Known: token, turn, sequence"),
-        # What would do nothing.
+        # Settings without effect.
         ({"ratio": "none", "dual_clip": 3.0}, "dual_clip=3.0 has no effect: .* no ratio to bound"),
         ({"ratio": "none", "clip_on": "weight"}, "no effect: .* no ratio to weigh by"),
         ({"clip": False, "clip_on": "weight"}, "no effect: clip=False leaves nothing to clip"),

@@ -70,7 +70,7 @@ def test_groups_with_equal_outcomes_are_replaced_by_other_tasks():
     assert tasks == [{"t0-1"}, {"t1-1"}]
     assert len({t.id for t in found.trajectories}) == 4
     assert sorted(t.group for t in found.trajectories) == [0, 0, 1, 1]
-    # Every turn that was played is paid for.
+    # Every turn that was played is counted.
     assert found.environment_turns == 8
     assert found.metrics == {"success": 0.5, "tries": 2.0, "groups_useless": 0.5}
 

@@ -1,4 +1,4 @@
-"""GiGPO: what its two levels count, and when the penalty comes off, by hand."""
+"""GiGPO: what its two levels count, and when the penalty is subtracted, by hand."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_only_the_selected_reward_model_is_required():
     assert StepAgent(StepAgentConfig()).needs_reference
     assert not StepAgent(StepAgentConfig(reward="discriminator")).needs_reference
     assert StepAgent(StepAgentConfig()).expert_actions
-    # The policy waits for its reward models where it is told to.
+    # The policy can wait for its reward models.
     assert [StepAgent(StepAgentConfig(warmup=n)).policy_waits for n in (0, 3)] == [0, 3]
 
 

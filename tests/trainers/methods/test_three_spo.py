@@ -1,4 +1,4 @@
-"""3SPO's credit: a transition compared with the others out of its state."""
+"""3SPO's credit: a transition compared with the others from its state."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def grouped(size: int, layers: int) -> Any:
     return Qwen3ForCausalLM(config).eval()
 
 
-# transformers repeats what has large heads itself
+# transformers itself repeats keys and values of large heads
 @pytest.mark.parametrize(("unfused", "size"), [(True, 8), (False, 8), (False, 512)])
 def test_grouped_query_attention_gives_equal_results(
     monkeypatch: pytest.MonkeyPatch, unfused: bool, size: int

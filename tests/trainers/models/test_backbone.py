@@ -165,7 +165,7 @@ def test_logits_are_computed_while_sharded_weights_are_gathered(
     width = policy.base.get_output_embeddings().out_features
     last = torch.nn.Linear(width, 1)
     backbone = Backbone(policy, BackboneConfig(), "progress", head=last, logits=True)
-    policy._known_layers()  # tries the layers once
+    policy._known_layers()  # probes the layers once
     gathered, seen = [], []
     run = policy._run
 

@@ -77,12 +77,12 @@ def column(batch, name):
 
 
 def agreed(batch):
-    """Tell which turns did what the expert would have done."""
+    """Return which turns have the expert's action."""
     return np.array([turn.action == turn.expert for t in batch.trajectories for turn in t.turns])
 
 
 def known(batch):
-    """Tell where the expert knew what to do."""
+    """Return where the expert has an action."""
     return np.array([bool(turn.expert) for t in batch.trajectories for turn in t.turns])
 
 
@@ -90,9 +90,9 @@ def test_expert_pairs_share_a_prompt_and_leave_out_incomparable_turns():
     turns = (
         Turn("", "a", "a", 0.0, prompt_ids=(1,), reply_ids=(5,), expert="b", expert_ids=(6,)),
         Turn("", "b", "b", 0.0, prompt_ids=(2,), reply_ids=(6,), expert="b", expert_ids=(6,)),
-        Turn("", "a", "a", 0.0, prompt_ids=(3,), reply_ids=(5,)),  # the expert knows no way
+        Turn("", "a", "a", 0.0, prompt_ids=(3,), reply_ids=(5,)),  # the expert has no action
         Turn("", "", "", 0.0, prompt_ids=(4,), expert="b", expert_ids=(6,)),  # no reply
-        # The same action in other words.
+        # The same action, worded differently.
         Turn("", "", "b", 0.0, prompt_ids=(7,), reply_ids=(9, 6), expert="b", expert_ids=(6,)),
     )
     episode = make_trajectory(turns, 3, member=1)

@@ -157,9 +157,9 @@ def test_critics_beat_a_constant_on_held_out_episodes(make_policy):
     scored = model.score(Batch.of(held)).turns.scores
     spread = np.mean((to_go - to_go.mean()) ** 2)
     assert 1 - np.mean((scored["q_N"] - to_go) ** 2) / spread > 0.5
-    # Before the reply less is known: how many turns are left, and what the policy is like to say.
+    # Before the reply less is known: only the turns left and the policy's likely replies.
     assert 1 - np.mean((scored["v_N"] - to_go) ** 2) / spread > 0.02
-    # Credit tells good replies from bad ones.
+    # Credit distinguishes good replies from bad ones.
     advantage = scored["q_N"] - scored["v_N"]
     good = turns.reward_N > 0
     assert advantage[good].mean() > advantage[~good].mean() + 0.3
