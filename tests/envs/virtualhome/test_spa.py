@@ -96,7 +96,7 @@ def test_an_ambiguous_text_is_no_action() -> None:
     assert reading(home, "put mug on table").names == {"mug": 13, "table": 12}
 
 
-def test_digits_in_names_become_the_id_too() -> None:
+def test_a_name_can_contain_digits() -> None:
     graph = household()
     graph["nodes"][7]["class_name"] = "mug2"
     assert reading(Home(SPA, graph), "grab mug2").act == Act("GRAB", (13,))

@@ -126,7 +126,7 @@ def test_a_failed_member_drops_its_whole_group():
 
 
 @pytest.mark.parametrize(("name", "config"), [("istar", {}), ("dapo", {"dynamic_sampling": False})])
-def test_methods_without_resampling_keep_a_quarter_more_groups(name, config):
+def test_methods_without_resampling_can_oversample(name, config):
     info = method_info(name)
     method = info.method(info.config(**config))
     assert isinstance(method.collector(context()), OversampleCollector)
