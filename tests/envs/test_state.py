@@ -217,7 +217,10 @@ def test_a_video_wrapper_continues_after_a_restore(tmp_path: Any):
         assert state._SINGLE_STATE["RecordVideo"] == ()
         return
     env.reset(seed=0)
-    creditrl.restore(env, creditrl.snapshot(env))
+    saved = creditrl.snapshot(env)
+    shown = env.step("up")[0]
+    creditrl.restore(env, saved)
+    assert env.step("up")[0] == shown
 
 
 class Counting(gym.Wrapper):  # type: ignore[type-arg]
