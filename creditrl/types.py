@@ -358,7 +358,7 @@ class TurnTable:
             label = self.episode_ids[bad] if bad < len(self.episode_ids) else str(bad)
             raise CreditInputError(
                 f"Column {name!r} has NaN in episode {label}: expected finite numbers. "
-                "Drop the group of that episode or mend the model that made the column."
+                "Drop the group of that episode or fix the model that made the column."
             )
         return column
 

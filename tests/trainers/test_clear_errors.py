@@ -69,7 +69,9 @@ def one_line(error: pytest.ExceptionInfo[BaseException]) -> bool:
 
 
 def test_gigpo_on_open_dialogue_is_refused(policy):
-    message = "gigpo compares turns that left the same state, and CreditRL/SOTOPIA-v0 is an open"
+    message = (
+        "gigpo compares turns that start in the same state, but CreditRL/SOTOPIA-v0 is an open"
+    )
     recipe = {"budget": {"updates": 1}, "env": {"id": "SOTOPIA"}, "method": {"name": "gigpo"}}
     with pytest.raises(ConfigError, match=f"{message} dialogue.*--method.name grpo") as error:
         resolve(recipe, [], "recipe", "test")

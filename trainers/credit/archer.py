@@ -58,8 +58,8 @@ def q_targets(
     value = np.asarray(next_value_NC, dtype=np.float64)
     if value.ndim != 2 or not len(reward) == len(done) == len(value):
         raise CreditInputError(
-            f"{len(reward)} rewards, {len(done)} ends and values of shape {value.shape}: expected "
-            "one row of values, one reward and one end per turn."
+            f"Found {len(reward)} rewards, {len(done)} done flags and values of shape "
+            f"{value.shape}: expected one reward, one done flag and one row of values per turn."
         )
     ahead = np.where(done[:, None], 0.0, gamma * value)
     target = reward[:, None] + ahead

@@ -52,8 +52,8 @@ class Forest:
         if wrong.any():
             bad = int(branch_B[np.flatnonzero(wrong)[0]])
             raise CreditInputError(
-                f"Episode {bad} left episode {parent_B[bad]} before turn {left_B[bad]}: expected "
-                "an earlier episode of the table, and a turn that both have."
+                f"Episode {bad} branches off episode {parent_B[bad]} at turn {left_B[bad]}: "
+                "expected an earlier episode of the table, and a turn index that is valid in both."
             )
         return cls(parent_B, left_B)
 

@@ -73,6 +73,6 @@ def finite(
         raise CreditInputError(
             f"{name} is {value[row]} at row {row}, in episode "
             f"{episode_label(episode, episode_ids)}: expected finite numbers. Drop the group of "
-            "that episode or mend what made the column."
+            "that episode, or fix the code that computed the column."
         )
     return value

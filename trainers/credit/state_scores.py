@@ -61,7 +61,8 @@ class StateScoreConfig(Checked):
         if self.differences == "rates" and not self.score_difference:
             raise ConfigError(
                 'StateScoreConfig has differences="rates" and score_difference=false: without the '
-                "difference nothing tells success from failure. Set one of them back."
+                "difference, a turn's reward does not depend on success. Use "
+                'differences="scores" or score_difference=true.'
             )
 
 

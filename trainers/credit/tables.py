@@ -77,9 +77,9 @@ def turn_table(
     if len(first) < len(names):
         again = np.setdiff1d(np.arange(len(names)), first)[0]
         raise CreditInputError(
-            f"episode {names[again]} comes again at row {np.flatnonzero(start)[again]}, after "
-            "another one: the turns of an episode must be consecutive. Sort the rows (stable) "
-            "first."
+            f"episode {names[again]} continues at row {np.flatnonzero(start)[again]}, after rows "
+            "of another episode: the turns of an episode must be consecutive. Sort the rows "
+            "(stable) first."
         )
     episode_N = np.cumsum(start) - 1
     ids = tuple(str(name) for name in names)
@@ -154,7 +154,7 @@ def token_table(
     turn_M = ordered("turn", turn)
     if len(turn_M) and turn_M[0] < 0:
         raise CreditInputError(
-            f"turn begins at {turn_M[0]}: expected rows of the turn table, which count from 0."
+            f"turn begins at {turn_M[0]}: expected row numbers of the turn table, from 0."
         )
 
     def column(name: str, values: ArrayLike) -> FloatArray:

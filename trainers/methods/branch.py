@@ -61,7 +61,7 @@ class BranchConfig(Checked):
     config=BranchConfig,
     kind="group",
     granularity="turn",
-    reward_source="outcomes of ways out of a state",
+    reward_source="outcomes of the branches at a state",
     paper="CreditRL",
 )
 class Branch(Method[BranchConfig]):

@@ -38,7 +38,7 @@ class DPOConfig(Checked):
     config=DPOConfig,
     kind="preference",
     granularity="trajectory",
-    reward_source="pairs of outcomes",
+    reward_source="pairs of a success and a failure",
     paper="Rafailov et al. 2023, 2305.18290",
 )
 class DPO(Method[DPOConfig]):

@@ -67,7 +67,7 @@ class GiGPOConfig(Checked):
     config=GiGPOConfig,
     kind="group",
     granularity="turn",
-    reward_source="outcome and returns at equal states",
+    reward_source="outcome, and returns from the same state",
     paper="Feng et al. 2025, 2505.10978",
 )
 class GiGPO(Method[GiGPOConfig]):
@@ -89,10 +89,10 @@ class GiGPO(Method[GiGPOConfig]):
         """Refuse open dialogue."""
         if env_class.open_dialogue:
             raise ConfigError(
-                f"{self.name} compares turns that left the same state, and {env_class.env_id} is "
-                "an open dialogue: what was said is part of its state, so no two episodes meet "
-                "again after their first turn. Use a method that needs no equal states, e.g. "
-                "--method.name grpo or istar."
+                f"{self.name} compares turns that start in the same state, but {env_class.env_id} "
+                "is an open dialogue: its state includes all that was said, so no two episodes "
+                "share a state after their first turn. Use a method that does not compare states, "
+                "e.g. --method.name grpo or istar."
             )
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:

@@ -55,7 +55,7 @@ class HGPOConfig(Checked):
     config=HGPOConfig,
     kind="group",
     granularity="turn",
-    reward_source="returns at equal histories",
+    reward_source="returns from the same history",
     paper="HGPO 2026, 2602.22817",
 )
 class HGPO(Method[HGPOConfig]):

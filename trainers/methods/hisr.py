@@ -81,7 +81,7 @@ class HISRConfig(Checked):
     config=HISRConfig,
     kind="GAE",
     granularity="segment",
-    reward_source="segment rewards in hindsight, and grounding",
+    reward_source="segment rewards modulated in hindsight, and grounding",
     paper="HISR, 2603.18683",
 )
 class HISR(CriticMethod[HISRConfig]):

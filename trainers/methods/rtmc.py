@@ -46,7 +46,7 @@ class RTMCConfig:
     config=RTMCConfig,
     kind="group",
     granularity="turn",
-    reward_source="returns at equal states",
+    reward_source="returns from the same state",
     paper="RTMC 2026, 2604.11037",
 )
 class RTMC(Method[RTMCConfig]):

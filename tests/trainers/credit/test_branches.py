@@ -99,5 +99,5 @@ def test_an_invalid_branch_is_refused(parent, left, lengths):
     episode = np.repeat([0, 1], lengths)
     scores = {"parent_N": np.where(episode, parent, -1), "left_N": np.where(episode, left, 0)}
     turns = turn_table([0] * 5, episode, scores=scores)
-    with pytest.raises(CreditInputError, match=f"Episode 1 left episode {parent} before turn"):
+    with pytest.raises(CreditInputError, match=f"Episode 1 branches off episode {parent} at turn"):
         tree_advantage(turns)

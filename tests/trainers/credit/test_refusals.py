@@ -66,7 +66,7 @@ def short(name: str) -> str:
         (
             c.StateScoreConfig,
             {"differences": "rates", "score_difference": False},
-            "nothing tells success from failure",
+            "a turn's reward does not depend on success",
         ),
     ],
 )
@@ -175,7 +175,7 @@ def test_arguments_out_of_range_are_named(call, said):
         ),
         # ArCHer.
         (lambda: c.q_targets([0.0], [[0.0]], [False], 1.5), "gamma is 1.5"),
-        (lambda: c.q_targets([0.0, 1.0], [[0.0]], [False], 0.9), "2 rewards, 1 ends"),
+        (lambda: c.q_targets([0.0, 1.0], [[0.0]], [False], 0.9), "2 rewards, 1 done flags"),
         (lambda: c.q_targets([0.0], [0.0], [False], 0.9), r"values of shape \(1,\): expected"),
         (
             lambda: c.q_targets([0.0], [[0.5]], [False], 1.0, return_N=[1.0, 2.0], returns=0.5),

@@ -84,7 +84,7 @@ def test_a_bad_column_is_a_one_line_error(columns, said):
 
 
 def test_the_turns_of_an_episode_must_be_contiguous():
-    with pytest.raises(CreditInputError, match="episode a comes again at row 2"):
+    with pytest.raises(CreditInputError, match="episode a continues at row 2"):
         turn_table([0, 0, 0, 0], ["a", "b", "a", "a"])
 
 
@@ -112,7 +112,7 @@ def test_a_token_table_has_only_the_given_columns():
     ("columns", "said"),
     [
         ({"turn": [1, 0]}, "turn falls from 1 to 0"),
-        ({"turn": [-1, 0]}, "turn begins at -1: expected rows"),
+        ({"turn": [-1, 0]}, "turn begins at -1: expected row numbers"),
         ({"value": [1]}, r"value has shape \(1,\): expected \(2,\)"),
         ({"logprob": [0, np.nan]}, "logprob is nan at row 1, in turn 4"),
         ({"scores": {"implicit_M": [np.nan, 0]}}, "implicit_M is nan at row 0, in turn 3"),
