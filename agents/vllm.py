@@ -323,9 +323,9 @@ class VLLMAgent:
         check_actions(self.actions)
         if self.actions == "choice":
             raise ConfigError(
-                "actions='choice' with vLLM, which cannot read a list of replies behind one "
-                "prompt: expected 'listed', which asks it for one token at a time, or a model "
-                "that transformers decode."
+                "actions='choice' with vLLM, which cannot score a list of replies to one prompt: "
+                "expected 'listed', which asks it for one token at a time, or a model that "
+                "transformers decodes."
             )
         for name, fine, expected in (
             (

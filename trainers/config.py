@@ -396,7 +396,7 @@ def resolve(
     """
     if "imported" in data:
         raise ConfigError(
-            f"{where} is of imported conversations, which have no policy. Clone them: "
+            f"{where} belongs to imported conversations, which have no policy. Clone them: "
             f"creditrl train RECIPE --clone.from-run {Path(where).parent}"
         )
     said = _words(_named({}, argv, "run", "plugins", ()))
@@ -494,7 +494,7 @@ def _check_together(config: TrainConfig, where: str) -> None:
         if not demonstrated:
             choices = "budget.updates, budget.seconds or budget.turns"
         raise ConfigError(
-            f"{where}: the budget has no end. Set {choices}, e.g. --budget.updates 100."
+            f"{where}: the budget has no limit. Set {choices}, e.g. --budget.updates 100."
         )
     if demonstrated and not config.clone.on:
         raise ConfigError(
@@ -512,17 +512,17 @@ def _check_together(config: TrainConfig, where: str) -> None:
     if rollout.ray.decodes:
         if rollout.backend == "vllm-server":
             raise ConfigError(
-                f"{where}: rollout.backend is 'vllm-server', which decodes elsewhere already: "
-                "expected rollout.ray.engines 0."
+                f"{where}: rollout.backend is 'vllm-server', so the server decodes, not engines "
+                "on a Ray cluster: expected rollout.ray.engines 0."
             )
     if rollout.stop and config.method.name == "archer":
         raise ConfigError(
-            f"{where}: rollout.stop was given, and the replies that ArCHer's critics draw know no "
-            "stop strings: expected none."
+            f"{where}: rollout.stop is set, but ArCHer's critics sample replies without stop "
+            "strings: leave rollout.stop out."
         )
     if rollout.actions == "choice" and rollout.backend != "transformers":
         raise ConfigError(
-            f"{where}: rollout.actions is 'choice', and vLLM cannot read a list of replies behind "
+            f"{where}: rollout.actions is 'choice', but vLLM cannot score a list of replies to "
             "one prompt: expected 'listed', or rollout.backend 'transformers'."
         )
     if rollout.actions != "free" and config.clone.from_run:
@@ -534,14 +534,14 @@ def _check_together(config: TrainConfig, where: str) -> None:
     noise = config.clone.noise
     if noise and config.clone.from_run:
         raise ConfigError(
-            f"clone.noise is {noise}, and the episodes of clone.from_run were played without: "
-            "expected 0 beside it."
+            f"clone.noise is {noise}, but noise cannot be added to the recorded episodes of "
+            "clone.from_run: expected clone.noise 0."
         )
     check_pictures(config, get_form(rollout.form))
     if config.policy.compile and config.policy.checkpointing:
         raise ConfigError(
-            f"{where}: policy.compile and policy.checkpointing were both asked for: expected one "
-            "of them. Compiled blocks are not computed again in the backward pass."
+            f"{where}: policy.compile and policy.checkpointing are both on: expected one of them. "
+            "Compiled blocks cannot be recomputed in the backward pass."
         )
 
 
@@ -549,10 +549,11 @@ def _check_ahead(config: TrainConfig, where: str) -> None:
     """Raise if episodes cannot be collected while the policy is optimised."""
     rollout = config.rollout
     if rollout.in_flight == "drain" and (rollout.ahead is None or rollout.oversample > 1):
-        given = "without rollout.ahead" if rollout.ahead is None else "beside rollout.oversample"
+        ahead = rollout.ahead is not None
+        given = "with rollout.oversample above 1" if ahead else "without rollout.ahead"
         raise ConfigError(
-            f"{where}: rollout.in_flight 'drain' was asked for {given}, where episodes under way "
-            "go on with the next weights or there are none: expected 'continue'."
+            f"{where}: rollout.in_flight is 'drain' {given}: expected 'continue'. Only with "
+            "rollout.ahead and rollout.oversample 1 can episodes finish with their old weights."
         )
     if rollout.ahead is None:
         return

@@ -312,7 +312,7 @@ def test_listed_replies_have_the_probabilities_that_transformers_give(engine, po
         assert reply.text in prompt.choices and reply.finished
         assert reply.logprobs == pytest.approx(known[reply.token_ids], abs=1e-4)
     assert {"push the box", "go to 1"} <= {r.text for r in replies if r.options}
-    with pytest.raises(ConfigError, match="cannot read a list of replies behind one"):
+    with pytest.raises(ConfigError, match="cannot score a list of replies to one"):
         agent.variant(actions="choice")
 
 

@@ -91,7 +91,7 @@ REQUESTS = [
     ("train @quickstart --env.options.observation=image", "reads text"),
     ("train @quickstart --clone.noise=1", "clone.noise is 1"),
     ("train @quickstart --clone.held-out=1", "clone.held_out is 1.0: expected 0 to below 1"),
-    (f"train @quickstart --method.name=sft {ENDLESS} --budget.turns=9", "the budget has no end"),
+    (f"train @quickstart --method.name=sft {ENDLESS} --budget.turns=9", "the budget has no limit"),
     ("train @quickstart @quickstart", "Two recipes"),
     ("train @quickstart --policy.model=/no/such/model", "no folder /no/such/model"),
     ("train --run.folder=/no/such/run --run.resume", "does not exist"),

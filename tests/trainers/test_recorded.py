@@ -72,7 +72,7 @@ def test_another_form_gives_the_same_actions(react):
 
 def test_conversations_that_cannot_be_cloned_are_refused(react):
     for form in (get_form("tags"), get_form("react", list_actions=True)):
-        with pytest.raises(ConfigError, match="tells the admissible actions"):
+        with pytest.raises(ConfigError, match="lists the admissible actions"):
             react.recorded(form)
     with pytest.raises(ConfigError, match="5 demonstrations wanted, .* holds 3 solved"):
         react.recorded(react.form, episodes=5)

@@ -127,7 +127,7 @@ def test_tables_of_runs_on_other_levels_are_refused(tmp_path):
     np.testing.assert_array_equal(
         success_table([one, run("two", ("a", "b"), [1.0, 1.0])], "sampled"), [[1, 1], [0, 1]]
     )
-    with pytest.raises(DataError, match="other levels"):
+    with pytest.raises(DataError, match="different levels"):
         success_table([one, run("two", ("a", "c"), [1.0, 0.0])], "sampled")
     with pytest.raises(DataError, match="two: episodes of its evaluation failed"):
         success_table([one, run("two", ("a", "b"), [1.0, np.nan])], "sampled")

@@ -242,7 +242,7 @@ def test_state_hashes_are_computed_from_stored_texts(policy):
 
 def test_transitions_of_a_search_do_not_count_as_episodes(policy, episodes):
     part = dataclasses.replace(episodes[0], terminated=False, truncated=False)
-    with pytest.raises(CreditInputError, match=f"Episode {part.id} has no end"):
+    with pytest.raises(CreditInputError, match=f"Episode {part.id} is a single transition"):
         credit_side_by_side(of("grpo"), [part, *episodes[1:]], policy, ROLLOUT)
 
 

@@ -158,7 +158,7 @@ def test_unworkable_settings_are_refused():
         resolve(data, served, "recipe", "train")
     found = resolve(data, [*served, "--rollout.vllm.base-url", "http://h/v1"], "recipe", "train")
     assert found.rollout.vllm.base_url == "http://h/v1"
-    with pytest.raises(ConfigError, match="vLLM cannot read a list of replies"):
+    with pytest.raises(ConfigError, match="vLLM cannot score a list of replies"):
         resolve(data, ["--rollout.backend=vllm", "--rollout.actions=choice"], "recipe", "train")
     for flag in ("gpu-memory-utilization=1.5", "max-rows=0", "sync.top=21", "sync.tolerance=0"):
         with pytest.raises(ConfigError):

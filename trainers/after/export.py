@@ -86,8 +86,8 @@ def export_policy(
             card = model_card(replace(facts, own_base=own_base))
         except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise DataError(
-                f"{folder.path}: its results.json or versions.json is none of this version "
-                f"({error!r}), so no model card can be made."
+                f"{folder.path}: this version of CreditRL cannot read its results.json or "
+                f"versions.json ({error!r}), so no model card can be made."
             ) from None
         write_atomic(draft / "README.md", card)
         if target.exists():
@@ -109,8 +109,8 @@ def _check_target(target: Path, overwrite: bool) -> None:
     policy = any((target / name).is_file() for name in ("config.json", _ADAPTER_CONFIG))
     if target.is_symlink() or not target.is_dir() or not (policy or not any(target.iterdir())):
         raise RunFolderError(
-            f"{target} is not a folder of a policy, so --overwrite does not replace it: choose "
-            "another --to."
+            f"{target} is not the folder of an exported policy, so --overwrite does not replace "
+            "it: choose another --to."
         )
 
 
@@ -120,8 +120,8 @@ def _policy(config: TrainConfig, folder: RunFolder, which: str) -> Policy:
         return Policy.load(saved, dtype="auto", device="cpu")
     if which == "best":
         raise DataError(
-            f"{folder.path} kept no best policy: it is chosen on the validation split where "
-            "eval.every or eval.every_turns is set. Export --which last."
+            f"{folder.path} has no best policy: a run selects one, on the validation split, only "
+            "if eval.every or eval.every_turns is set. Export --which last."
         )
     # An unfinished run has its weights only in its newest checkpoint.
     on_cpu = replace(config, policy=replace(config.policy, device="cpu"))

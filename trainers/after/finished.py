@@ -103,8 +103,8 @@ class FinishedRun:
 def _validation(row: Mapping[str, Any]) -> Validation:
     if "success_by_task" not in row:
         raise DataError(
-            "A run of an earlier version has no results by task in its validation rows: remove its "
-            "folder to do it again."
+            "The validation rows have no results per task, because an earlier version of CreditRL "
+            "wrote them: remove the run's folder to run it again."
         )
     return Validation(
         turns=int(row["environment_turns"]),
@@ -123,7 +123,10 @@ def success_table(runs: Sequence[FinishedRun], way: str) -> FloatArray:
     first = runs[0]
     for run in runs:
         if run.levels != first.levels:
-            raise DataError(f"{run.folder} and {first.folder} were evaluated on other levels.")
+            raise DataError(
+                f"{run.folder} and {first.folder} were evaluated on different levels: expected "
+                "the same."
+            )
     table_KS = np.stack([run.after[way] for run in runs], axis=1)
     if np.isnan(table_KS).any():
         number = int(np.flatnonzero(np.isnan(table_KS).any(axis=0))[0])

@@ -37,8 +37,8 @@ def check_push(repo: str) -> None:
         ) from None
     if not get_token():
         raise ConfigError(
-            "There is no token of the model hub: run `hf auth login`, or set HF_TOKEN to one that "
-            "may write."
+            "No token for the model hub was found: run `hf auth login`, or set HF_TOKEN to a token "
+            "with write access."
         )
 
 
@@ -93,5 +93,5 @@ def _check_private(api: Any, repo: str, public: bool) -> None:
     """Raise if an existing repository is public but must not be."""
     if not public and not api.model_info(repo).private:
         raise ConfigError(
-            f"{repo} exists and is public; nothing was uploaded. If it is to be: add --public."
+            f"{repo} exists and is public; nothing was uploaded. To upload anyway, add --public."
         )

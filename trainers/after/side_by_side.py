@@ -304,8 +304,8 @@ class _Scorer:
         part = next((t for t in episodes if not (t.terminated or t.truncated)), None)
         if part is not None:
             raise CreditInputError(
-                f"Episode {part.id} has no end: it is a single transition of a search, and {name} "
-                "needs whole episodes. Score a run of a method that plays these."
+                f"Episode {part.id} is a single transition of a tree search, but {name} needs "
+                "whole episodes. Score a run of a method that collects whole episodes."
             )
         turns = [turn for t in episodes for turn in t.turns]
         for env_id in {t.env_id for t in episodes}:

@@ -172,8 +172,8 @@ class DemonstrationCollector(Collector):
             self._batch = max(1, round(batch_turns / float(mean_turns)))
         if not self._items:
             raise ConfigError(
-                "No demonstrations: expected at least one episode with turns to clone. Where "
-                "actions are listed, the lists hold none of the expert's."
+                "No demonstrations: expected at least one episode with turns to clone. If "
+                "rollout.actions is not 'free', none of the expert's actions was listed."
             )
         self._seed = seed
         self._epoch = -1

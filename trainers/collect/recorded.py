@@ -52,8 +52,9 @@ def recorded_demonstrations(
     """
     if (form.context != "full" and form.needs_history) or getattr(form, "list_actions", False):
         raise ConfigError(
-            f"The form {form.name!r} tells the admissible actions, and recorded conversations do "
-            "not say them: set rollout.form to one that does not, e.g. 'react' or 'dialogue'."
+            f"The prompt form {form.name!r} lists the admissible actions, which recorded "
+            "conversations do not contain: set rollout.form to a form that does not list them, "
+            "e.g. 'react' or 'dialogue'."
         )
     folder = RunFolder.open(run)
     theirs = str(read_toml(folder.path / "config.toml").get("rollout", {}).get("form", form.name))

@@ -79,8 +79,9 @@ class TreeConfig(Checked):
         Checked.__post_init__(self)
         if not self.revisit and not self.backtrack:
             raise ConfigError(
-                "TreeConfig has revisit=false and backtrack=false: without going back, a tree "
-                "begins again at its first state, which it has expanded. Set one of them to true."
+                "TreeConfig has revisit=false and backtrack=false: without backtracking, a tree "
+                "restarts at its first state, which it has already expanded. Set one of them to "
+                "true."
             )
         if self.uniform is not None and not 2 <= self.uniform <= self.rollouts:
             raise ConfigError(
@@ -303,9 +304,9 @@ class TreeCollector(Collector):
         self._leave(tree)
         if self.config.backtrack and not self.restores and self.table.trajectories >= _RESTORED_BY:
             raise ConfigError(
-                f"The search has finished {self.table.trajectories} branches and never went back "
-                "to a state: all rollouts out of a state led to the same next one, so there was "
-                "nothing to choose from. Raise rollout.temperature, or set "
+                f"The search has finished {self.table.trajectories} branches and never "
+                "backtracked: all rollouts from a state led to the same next state, so no other "
+                "state was left to return to. Raise rollout.temperature, or set "
                 "method.tree.backtrack = false."
             )
 

@@ -89,7 +89,7 @@ class WatchedAgent:
             if wait:
                 self._changed.wait_for(lambda: self._stopped or not self._holding)
             if self._stopped:
-                raise Stopped("The run ends: its agent gives no more replies.")
+                raise Stopped("The run is ending, so its agent gives no more replies.")
             if self._holding:
                 return False
             self._under_way += replies

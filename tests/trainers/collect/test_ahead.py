@@ -397,11 +397,11 @@ def test_the_default_sampler_cap_of_a_run(loss, rollout, cap):
     ("flags", "processes", "said"),
     [
         (["--rollout.ahead=0"], "1", "rollout.ahead is 0: expected the number of updates"),
-        (["--rollout.in-flight=drain"], "1", "'drain' was asked for without rollout.ahead"),
+        (["--rollout.in-flight=drain"], "1", "'drain' without rollout.ahead"),
         (
             ["--rollout.in-flight=drain", "--rollout.ahead=2", "--rollout.oversample=1.5"],
             "1",
-            "'drain' was asked for beside rollout.oversample",
+            "'drain' with rollout.oversample",
         ),
         (["--method.name=sft", "--rollout.ahead=1"], "1", "'sft' learns from demonstrations"),
         (["--rollout.ahead=1"], "2", "one process"),

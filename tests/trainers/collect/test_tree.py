@@ -182,7 +182,7 @@ def test_a_search_that_never_backtracks_fails_unless_backtracking_is_off(monkeyp
         def act(self, prompts):
             return [Reply("push up") for _ in prompts]
 
-    with pytest.raises(ConfigError, match=r"1\d branches and never went back.*temperature"):
+    with pytest.raises(ConfigError, match=r"1\d branches and never backtracked.*temperature"):
         collect(make(groups=4, agent=Alike(0)), 200)
     for agent in (Alike(0), RandomAgent(0)):
         collector = make(groups=4, agent=agent, backtrack=False)
