@@ -116,8 +116,8 @@ def dry_run(config: TrainConfig, progress: Progress, device_gib: float = 80.0) -
     loss, norm = (metrics.get(name, math.nan) for name in ("loss", "grad_norm"))
     if not (math.isfinite(loss) and math.isfinite(norm) and norm > 0):
         raise CreditInputError(
-            f"The update has loss {loss:g} and a gradient of norm {norm:g}: expected numbers, and "
-            "a gradient above 0. The recipe would not learn."
+            f"The update has loss {loss:g} and gradient norm {norm:g}: expected finite numbers, "
+            "and a norm above 0. The policy would not learn with this recipe."
         )
     rows = [len(t.prompt_ids) + len(t.reply_ids) for e in episodes for t in e.turns]
     return DryRun(

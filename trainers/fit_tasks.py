@@ -40,12 +40,12 @@ def fit_tasks(
         where = "training" if split is None or not splits else repr(split)
         count = f"{found} task{'' if found == 1 else 's'}"
         if first >= found:
-            begun = f" from eval.first={first} on" if first else ""
+            begun = f" from task {first} on (eval.first)" if first else ""
             raise ConfigError(f"{field} is {wanted}{begun}, but {where} has {count}.")
         if wanted > found - first:
-            begun = f" from {first} on" if first else ""
+            begun = f", of which eval.first skips {first}" if first else ""
             left = found - first
-            progress.line(f"{field}: {left} for {wanted}, as {where} has {count}{begun}.")
+            progress.line(f"{field}: {left} instead of {wanted}, as {where} has {count}{begun}.")
         return min(wanted, found - first)
 
     cfg = replace(cfg, levels=fit("eval.levels", cfg.levels, cfg.split, cfg.first))

@@ -80,8 +80,8 @@ def check_beside_pictures(
         blind.append("tree")
     if blind:
         raise ConfigError(
-            f"Method {method!r} cannot go with pictures yet ({', '.join(blind)} reads text): "
-            "expected one without such a part, e.g. grpo, rloo, gigpo or istar, or "
+            f"Method {method!r} does not support pictures ({', '.join(blind)} reads only text): "
+            "expected a method that does, e.g. grpo, rloo, gigpo or istar, or "
             "env.options.observation 'text'."
         )
 
@@ -90,7 +90,7 @@ def _check_seam(config: TrainConfig, form: PromptForm) -> None:
     if config.rollout.actions == "choice":
         raise ConfigError(
             "rollout.actions is 'choice', and pictures are shown: expected 'listed' or 'free'. A "
-            "whole list is read behind prompts in words only."
+            "list of replies can be scored only after a prompt without pictures."
         )
     if not isinstance(form, TagsForm):
         raise ConfigError(

@@ -42,7 +42,7 @@ def _check_size(turns: TurnTable, scale: float) -> None:
         episode = episode_label(int(turns.episode_N[row]), turns.episode_ids)
         raise CreditInputError(
             f"Episode {episode} has reward {turns.reward_N[row]:g} at turn {turns.turn_N[row]}, "
-            f"times rollout.reward_scale {scale:g}: expected at most {LARGEST_REWARD:g} in size, "
-            "beside which float32 loses rewards of usual size. Fix the environment's reward, or "
-            "set a smaller rollout.reward_scale."
+            f"times rollout.reward_scale {scale:g}: expected at most {LARGEST_REWARD:g} in "
+            "absolute value, because float32 cannot add usual rewards to larger ones. Fix the "
+            "environment's reward, or set a smaller rollout.reward_scale."
         )

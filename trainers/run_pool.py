@@ -205,8 +205,8 @@ def check_same(run: PlannedRun, path: Path) -> None:
     there = resolve(read_toml(toml), (), str(toml), "creditrl train")
     if settings_hash(there) != settings_hash(config):
         raise RunFolderError(
-            f"{path} is a run with other settings than are asked for now. Choose another --folder, "
-            "or remove that run to do it again."
+            f"{path} holds a run with other settings. Choose another --folder, or remove that run "
+            "to do it again."
         )
 
 

@@ -186,7 +186,7 @@ def run_request(
             return run_training(config, folder, progress, ranks or ALONE, on_row)
         except KeyboardInterrupt:
             words = ["train", "--run.folder", str(folder.path), "--run.resume", *named_flags()]
-            progress.line(f"Go on with: {shlex.join(['creditrl', *words])}")
+            progress.line(f"Continue with: {shlex.join(['creditrl', *words])}")
             raise
 
 
@@ -239,8 +239,8 @@ def _require_checkpoint(folder: RunFolder) -> None:
     trained = sum(row.get("phase") == "train" for row in folder.read_metrics())
     if trained:
         raise RunFolderError(
-            f"{folder.checkpoints} has no checkpoint to go on from, and the run has had {trained} "
-            "updates. Nothing was changed. Train again in another --run.folder."
+            f"{folder.checkpoints} has no checkpoint to resume from, but the run has already done "
+            f"{trained} updates. Nothing was changed. Train again in another --run.folder."
         )
 
 
@@ -252,8 +252,9 @@ def _folder(config: TrainConfig, command: str, trust: bool) -> RunFolder:
         links = [] if trust else links_out(Path(run.folder))
         if links:
             raise ConfigError(
-                f"{run.folder} has links that lead out of it: {', '.join(links)}. Going on writes "
-                "and removes files there; nothing was done. If they are yours, add --trust."
+                f"{run.folder} has links to places outside it: {', '.join(links)}. Resuming would "
+                "write and remove files there; nothing was done. If the links are yours, add "
+                "--trust."
             )
         folder = RunFolder.open(run.folder)
         _require_checkpoint(folder)

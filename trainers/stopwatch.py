@@ -147,5 +147,5 @@ def time_line(parts: Mapping[str, float]) -> str:
     line = f"Updates: {shown} of {whole:.0f} s"
     beside = sum(parts.get(name, 0.0) for name in BESIDE)
     if beside:
-        line += f"; episodes were collected beside for {beside:.0f} s"
+        line += f"; meanwhile, episodes were collected for {beside:.0f} s"
     return f"{line}."

@@ -170,7 +170,7 @@ def _source(path: Path) -> _Source:
         if place.is_evaluation:
             if not place.trajectories.is_dir():
                 raise DataError(
-                    f"The evaluation {path} has no finished episode yet. Go on with it: "
+                    f"The evaluation {path} has no finished episode yet. Continue it: "
                     f"creditrl eval --resume {shlex.quote(str(place.results))}"
                 )
             return _Source(place.folder, place.trajectories, True)

@@ -310,7 +310,7 @@ def _suite(argv: list[str], resumed: _Resumed | None) -> int:
         raise
     _print_suite(suite.name, results, [job.name for job in jobs])
     if stopped:
-        say(f"Stopped at {stopped}. Go on: {_again(folder, options, {})}")
+        say(f"Stopped at {stopped}. Continue with: {_again(folder, options, {})}")
     wrote(*(job.out for job, _ in zip(jobs, results, strict=False)))
     for result in results:
         _refuse_failure(result)
@@ -406,7 +406,7 @@ def _interrupts(out: Path, options: EvalOptions, env_options: Mapping[str, Any])
     try:
         yield
     except KeyboardInterrupt:
-        print(f"\nGo on with: {_again(out, options, env_options)}", file=sys.stderr)
+        print(f"\nContinue with: {_again(out, options, env_options)}", file=sys.stderr)
         raise
 
 
@@ -501,7 +501,7 @@ def _free_path(wanted: str | None, name: str) -> Path:
             raise RunFolderError(f"{path} exists; nothing was overwritten. Choose another --out.")
         if has_begun(journal_path(path)):
             raise RunFolderError(
-                f"{journal_path(path)} holds an interrupted evaluation. Go on with it: creditrl "
+                f"{journal_path(path)} holds an interrupted evaluation. Continue it: creditrl "
                 f"eval --resume {shlex.quote(str(path))}, or choose another --out."
             )
         return path

@@ -46,7 +46,7 @@ def test_an_evaluation_cut_after_its_first_line_is_resumed_not_overwritten(tmp_p
         out = tmp_path / f"cut{cut}.json"
         journal_path(out).write_bytes(line[:cut])
         assert run([*ONE, "--out", str(out)]) == 2
-        assert "Go on with it: creditrl eval --resume" in capsys.readouterr().err
+        assert "Continue it: creditrl eval --resume" in capsys.readouterr().err
         assert run(["eval", "--resume", str(out)]) == 0
         assert len(json.loads(out.read_text())["episodes"]) == 2
 

@@ -265,7 +265,7 @@ def test_runs_of_another_plan_are_refused(tmp_path, monkeypatch):
     RunFolder.create(tmp_path / run.name, run.config(), "creditrl train")
     monkeypatch.setattr("creditrl.bench.methods.is_finished", lambda path: path.name == run.name)
     other = Bench(replace(made.plan, turns=500), tmp_path, 1, print)
-    with pytest.raises(RunFolderError, match="grpo-shared-seed0 is a run with other settings"):
+    with pytest.raises(RunFolderError, match="grpo-shared-seed0 holds a run with other settings"):
         summarise(other)
 
 

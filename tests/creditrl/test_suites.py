@@ -83,7 +83,7 @@ def test_a_suite_is_played_stopped_and_resumed(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     folder = Path("runs/eval/mine-first-1")
     assert (
-        f"Stopped at 16 of 16 turns. Go on: creditrl eval --resume {folder}" in out
+        f"Stopped at 16 of 16 turns. Continue with: creditrl eval --resume {folder}" in out
         and f"Wrote {folder}/VisualSokoban-train.json" in out
     )
     results = json.loads((folder / "VisualSokoban-train.json").read_text())

@@ -130,8 +130,9 @@ def test_a_run_killed_during_cloning_starts_again(quick, copied, capsys):
     again = ["train", f"--run.folder={copied}", "--run.resume"]
     kept = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
     assert run(again) == 2  # its checkpoints were removed
-    assert "checkpoints has no checkpoint to go on from, and the run has had 1 updates" in (
-        capsys.readouterr().err
+    assert (
+        "checkpoints has no checkpoint to resume from, but the run has already done 1 updates"
+        in capsys.readouterr().err
     )
     assert kept == {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
     cloned = [json.dumps(row) + "\n" for row in rows_of(copied, "clone")]
@@ -274,7 +275,9 @@ def test_an_interrupted_run_names_the_command_to_resume_it(tmp_path, monkeypatch
     monkeypatch.setattr("creditrl.trainers.run.run_training", interrupted)
     assert train(f"--run.folder={folder}", *QUICK) == 130
     told = capsys.readouterr()
-    (line,) = [line for line in told.out.splitlines() if line.startswith("Go on with: creditrl ")]
+    (line,) = [
+        line for line in told.out.splitlines() if line.startswith("Continue with: creditrl ")
+    ]
     assert told.err == "creditrl: interrupted.\n"
     monkeypatch.undo()
     assert run(shlex.split(line.partition(": creditrl ")[2])) == 0

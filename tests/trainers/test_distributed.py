@@ -347,4 +347,4 @@ def test_ranks_wait_for_a_busy_rank_0_but_not_for_a_silent_one(tmp_path):
     script.write_text(SIGNS)
     done = torchrun(str(script), timeout=600)
     assert "heard act" in done.stderr
-    assert "said: Another process of this run has said nothing for 0:00:10" in done.stderr
+    assert "said: Another process of this run has not responded for 0:00:10" in done.stderr

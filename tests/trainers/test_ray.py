@@ -338,8 +338,8 @@ def test_a_run_whose_engines_all_fail_ends_with_the_reason(cluster, monkeypatch)
 
     policy = make_policy()
     for kind, said in (
-        (Dying, "4 engines .* have gone, and none .* lasted"),
-        (Broken, "Engine 0 could not be made: .*no such model here"),
+        (Dying, "4 engines .* were lost, and none .* is left"),
+        (Broken, "Engine 0 could not be started: .*no such model here"),
     ):
         monkeypatch.setattr(ray_engines, "_PolicyEngine", kind)
         with pytest.raises(EngineError, match=said):
@@ -405,7 +405,7 @@ def test_a_cluster_without_room_or_without_anything_to_run_is_refused(cluster):
     config = replace(TrainConfig(), rollout=RolloutConfig(ray=RayConfig("auto", shards=99)))
     with pytest.raises(ConfigError, match="4 CPUs, and 99 shards .* need 99"):
         connect(config)
-    with pytest.raises(ConfigError, match="neither rollout.ray.shards nor .engines"):
+    with pytest.raises(ConfigError, match="rollout.ray.shards and rollout.ray.engines are 0"):
         RayConfig("auto", shards=0)
 
 

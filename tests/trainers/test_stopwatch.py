@@ -76,7 +76,7 @@ def test_parts_add_up_over_updates_and_are_printed_in_one_line():
     assert time_line(parts) == "Updates: generation 70 %, update 30 % of 10 s."
     ahead = {"waiting": 1.0, "update": 3.0, "beside_environment": 1.0, "beside_generation": 2.0}
     assert time_line(ahead) == (
-        "Updates: waiting 25 %, update 75 % of 4 s; episodes were collected beside for 3 s."
+        "Updates: waiting 25 %, update 75 % of 4 s; meanwhile, episodes were collected for 3 s."
     )
     assert time_line({}) == ""
 

@@ -76,7 +76,7 @@ class FinishedRun:
         results = run.read_results()
         if "finished" not in results:
             raise DataError(
-                f"{folder} is not finished. Go on with it: creditrl train --run.folder {folder} "
+                f"{folder} is not finished. Continue it: creditrl train --run.folder {folder} "
                 "--run.resume"
             )
         after = run.read_evaluations("after")

@@ -121,8 +121,8 @@ class Probe:
             moved = _mean_gap(last[0], ours_PV) - _mean_gap(last[0], last[1])
             if theirs == last[0] and moved > self.tolerance / 10:
                 raise EngineError(
-                    f"The policy's log-probabilities have moved by {moved:.3g} nats per token, and "
-                    f"{name} gives the very numbers of before the weight sync: it still "
+                    f"The policy's log-probabilities have moved by {moved:.3g} nats per token, but "
+                    f"those of {name} are exactly the same as before the weight sync: it still "
                     f"runs the old weights. {_ADVICE}"
                 )
         self._last = theirs, ours_PV
@@ -130,9 +130,9 @@ class Probe:
 
 
 _ADVICE = (
-    "Weights in a packed form, an adapter that was not read again, a prefix cache that was not "
-    "reset or other versions of packages on its machine do that. Take another way "
-    "(rollout.vllm.sync.adapters), or --rollout.backend transformers."
+    "Possible causes: weights that it packed when loading them, an adapter that was not reloaded, "
+    "a prefix cache that was not reset, or other package versions on its machine. Sync another "
+    "way (rollout.vllm.sync.adapters), or use --rollout.backend transformers."
 )
 
 
@@ -257,9 +257,9 @@ class WeightSync:
         if answers() == before:
             raise EngineError(
                 f"{self.engine.name} drops the adapters of the policy's vision layers: start the "
-                "server with --enable-tower-connector-lora, or name layers of the language model "
-                "alone (policy.lora.targets), or send all weights (rollout.vllm.sync.adapters "
-                "False)."
+                "server with --enable-tower-connector-lora, or put adapters only on layers of the "
+                "language model (policy.lora.targets), or send all weights "
+                "(rollout.vllm.sync.adapters False)."
             )
         self._push_adapter(policy)
 

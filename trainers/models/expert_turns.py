@@ -46,10 +46,10 @@ def expert_pairs(
     known = [(t, turn) for t, turn in turns if turn.expert_ids and turn.reply_ids]
     if required and turns and not known:
         raise ConfigError(
-            f"The expert of {turns[0][0].env_id} knew no action, in the policy's tokens, at any of "
-            f"{len(turns)} turns, and this method learns only from such actions. Use tasks that "
-            "its expert can do, or a method without an expert. Stored episodes must come from a "
-            "run with --rollout.record all."
+            f"The expert of {turns[0][0].env_id} gave no usable action at any of {len(turns)} "
+            "turns, and this method learns only from such actions. Use tasks that its expert can "
+            "solve, or a method without an expert. Stored episodes must come from a run with "
+            "--rollout.record all."
         )
     if differing:
         known = [(t, turn) for t, turn in known if not agrees(turn)]

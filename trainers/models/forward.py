@@ -232,13 +232,14 @@ class Forward:
         if not self.layers.plain_head:
             if rows.images:
                 raise ConfigError(
-                    f"{type(self.model).__name__} makes its logits in a way of its own: expected"
-                    " a plain output layer on the last hidden state beside pictures."
+                    f"{type(self.model).__name__} does not compute its logits by a plain output "
+                    "layer on the last hidden state, which prompts with pictures need: use another "
+                    "model, or show it text."
                 )
             if with_hidden:
                 raise ConfigError(
-                    f"{type(self.model).__name__} makes its logits in a way of its own, so its "
-                    "last hidden state is not known. Use a critic of kind 'copy'."
+                    f"{type(self.model).__name__} does not compute its logits by a plain output "
+                    "layer, so its last hidden state is not known. Use a critic of kind 'copy'."
                 )
             logits_UV = self.model(input_ids=ids_RL, use_cache=False).logits[row_U, position_U]
             found = score_tokens(

@@ -247,9 +247,9 @@ def _text_model(config: ImplicitPRMConfig, policy: Policy, seed: int) -> Policy:
     odd = sum(theirs.get(token) != at for token, at in ours.items())
     if odd:
         raise ConfigError(
-            f"The text model {config.model!r} has another tokenizer than the policy ({odd} of "
-            f"{len(ours)} tokens differ): expected one of the same family, e.g. "
-            "Qwen/Qwen2.5-7B-Instruct beside Qwen/Qwen2.5-VL-7B-Instruct."
+            f"The text model {config.model!r} and the policy have different tokenizers ({odd} of "
+            f"{len(ours)} tokens differ): expected a model of the same family, e.g. "
+            "Qwen/Qwen2.5-7B-Instruct for Qwen/Qwen2.5-VL-7B-Instruct."
         )
     loaded.checkpointing = policy.checkpointing
     loaded.ranks = policy.ranks

@@ -95,7 +95,7 @@ class SharedTrainer(Trainer):
         elif command == "load":
             self.load_state_dict({})
         else:
-            raise CreditRLError(f"Rank 0 asked for {command!r}, which no follower knows.")
+            raise CreditRLError(f"Rank 0 sent the unknown command {command!r} to other ranks.")
 
 
 def trainer_for(phase: Phase, policy: Policy, *arguments: Any, **options: Any) -> Trainer:
@@ -129,8 +129,8 @@ def check_shared(config: TrainConfig) -> None:
         )
     if config.policy.compile:
         raise ConfigError(
-            "policy.compile was asked for, and torchrun started several processes: expected one "
-            "process. Leave policy.compile out: sharded weights are not compiled."
+            "policy.compile is on, and torchrun started several processes: expected one process. "
+            "Leave policy.compile out: a model with sharded weights is not compiled."
         )
 
 

@@ -292,9 +292,9 @@ def launched() -> int | None:
     missing = [name for name in _VARIABLES if name not in os.environ]
     if missing:
         raise ConfigError(
-            f"WORLD_SIZE is set, but not {', '.join(missing)}: expected what torchrun sets. Start "
-            "several processes by `torchrun --nproc-per-node 2 -m creditrl train ...`, or unset "
-            "WORLD_SIZE."
+            f"WORLD_SIZE is set, but not {', '.join(missing)}: expected all variables that "
+            "torchrun sets. Start several processes by `torchrun --nproc-per-node 2 -m creditrl "
+            "train ...`, or unset WORLD_SIZE."
         )
     return int(os.environ["RANK"])
 
@@ -324,8 +324,8 @@ def join(device: str = "auto") -> Ranks:
         # A killed torchrun leaves its processes running; a restart would find the GPUs occupied.
         first = os.environ["LOCAL_RANK"] == "0"
         end_after_parent(
-            f"torchrun (process {os.getppid()}) has ended, and so do its processes on this "
-            "machine. Go on with --run.resume."
+            f"torchrun (process {os.getppid()}) has ended, so its processes on this machine end "
+            "too. Continue with --run.resume."
             if first
             else ""
         )
@@ -373,8 +373,8 @@ def lost_others() -> Iterator[None]:
             raise
         if any(words in text for words in _SILENT):
             raise CreditRLError(
-                f"Another process of this run has said nothing for {_PATIENCE}: its machine may "
-                "have gone. Go on with --run.resume."
+                f"Another process of this run has not responded for {_PATIENCE}: its machine may "
+                "be down. Continue with --run.resume."
             ) from error
         if not any(words in text for words in _LOST):
             raise

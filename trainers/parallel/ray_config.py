@@ -30,8 +30,8 @@ class RayConfig(Checked):
         Checked.__post_init__(self)
         if self.address is not None and not self.shards and not self.engines:
             raise ConfigError(
-                "rollout.ray.address is set, and neither rollout.ray.shards nor .engines: expected "
-                "something to be placed on the cluster."
+                "rollout.ray.address is set, but rollout.ray.shards and rollout.ray.engines are 0, "
+                "so nothing would run on the cluster: set one of them, or leave the address out."
             )
 
     @property

@@ -218,7 +218,7 @@ class RayEngines(ABC):
                     found.update(zip(part, answers, strict=True))
             if len(found) == len(prompts):
                 return [found[i] for i in range(len(prompts))]
-        raise self._none_lasts(f"{len(prompts) - len(found)} prompts found none that lasted")
+        raise self._none_lasts(f"no engine answered {len(prompts) - len(found)} prompts")
 
     def ready(self) -> list[_Place]:
         """Return the engines that compute with the current weights, at least one.
@@ -231,7 +231,7 @@ class RayEngines(ABC):
                 self._settle(place)
         while not (ready := [place for place in self._places if not place.pending]):
             if not self._places:
-                raise self._none_lasts("none of those that were begun in their places lasted")
+                raise self._none_lasts("none of their replacements is left")
             last = {place.pending[-1]: place for place in self._places}
             done, _ = self.ray.wait(list(last), num_returns=1, timeout=PATIENCE)
             if not done:
@@ -263,7 +263,9 @@ class RayEngines(ABC):
         except lost_errors(self.ray) as error:
             self._why = _last_line(error)
             if place.awaited and getattr(error, "actor_init_failed", False):
-                raise EngineError(f"Engine {place.number} could not be made: {self._why}") from None
+                raise EngineError(
+                    f"Engine {place.number} could not be started: {self._why}"
+                ) from None
             self.lost += 1
             self._replace(place)
             return None
@@ -276,7 +278,7 @@ class RayEngines(ABC):
 
     def _none_lasts(self, what: str) -> EngineError:
         return EngineError(
-            f"{self.lost} engines on the Ray cluster have gone, and {what} (the last: "
+            f"{self.lost} engines on the Ray cluster were lost, and {what} (the last error: "
             f"{self._why}): see Ray's own logs, and continue with --run.resume."
         )
 
@@ -645,8 +647,8 @@ class RaySampler(Sampler):
             if isinstance(cause, CreditRLError):
                 raise cause from None
             raise ConfigError(
-                f"vLLM could not be looked for on the Ray cluster ({_last_line(error)}): expected "
-                "this environment's packages, creditrl and vLLM among them, on every machine."
+                f"Checking for vLLM on the Ray cluster failed ({_last_line(error)}): expected the "
+                "same packages as here, including creditrl and vLLM, on every machine."
             ) from error
 
 
@@ -700,8 +702,8 @@ class _VLLMEngine:
 
         if torch.cuda.is_available() and not on_gpu:
             raise ConfigError(
-                "rollout.ray.gpus is 0, and vLLM takes the GPUs that it sees, whoever else has "
-                "them: expected what an engine is to have, e.g. --rollout.ray.gpus 1."
+                "rollout.ray.gpus is 0, but vLLM uses every GPU that it sees, even if others use "
+                "it: expected the number of GPUs per engine, e.g. --rollout.ray.gpus 1."
             )
         self._engine = start_engine(shape, settings)
         self._adapter: Any = None

@@ -349,7 +349,7 @@ def plan_line(config: TrainConfig) -> str:
         advice = advise(config, device, gpu, ranks)
     except Exception as error:
         # A model or method of an unknown kind may still train.
-        return f"Memory: not reckoned ({' '.join(str(error).split())})"
+        return f"Memory: not estimated ({' '.join(str(error).split())})"
     line = f"Memory: about {plan.peak / GIB:.2f} of {device / GIB:.1f} GiB ({name}){each_of(ranks)}"
     if advice is None:
         return f"{line}; --plan itemises it"

@@ -435,7 +435,7 @@ def train(folder: Path, updates: int, *flags: str) -> list[dict[str, float]]:
 def test_a_run_that_collects_ahead_resumes_to_the_same_next_updates(tmp_path, capsys):
     whole = train(tmp_path / "whole", 5)
     said = " ".join(capsys.readouterr().out.split())
-    assert "Updates: " in said and "episodes were collected beside" in said
+    assert "Updates: " in said and "meanwhile, episodes were collected" in said
     assert [row["staleness"] for row in whole] == [0, 1, 1, 1, 1]
     assert whole[0]["sampler_gap"] < 1e-4 < whole[-1]["sampler_gap"]
     # The first two updates learn from episodes of weights that had seen none.

@@ -174,7 +174,7 @@ def test_episodes_without_any_experts_action_are_refused_by_the_environments_nam
     policy = make_policy()
     batch = played(policy, 1, known_share=0.0)
     for model in (StepPRM(policy, prm_config()), Discriminator(policy, discriminator_config())):
-        with pytest.raises(ConfigError, match=r"expert of Toy-v0 knew no action.*120 turns"):
+        with pytest.raises(ConfigError, match=r"expert of Toy-v0 gave no usable action.*120 turns"):
             model.fit(batch, NONE)
     # Later on it may happen: all copies are lost.
     model = Discriminator(policy, discriminator_config())
