@@ -230,9 +230,9 @@ class Meter:
                 self._most[name] = (amount, max(1, _length(prompt)))
         if self.budget.cost is not None and spent.tokens and not spent.cost:
             raise ConfigError(
-                f"A budget of ${self.budget.cost:g}, and nothing says what a token costs: give the "
-                "prices (--prices READ WRITTEN, in dollars per million tokens), or install "
-                "litellm, whose table is read."
+                f"The budget is ${self.budget.cost:g}, but the price of a token is unknown: give "
+                "the prices (--prices READ WRITTEN, in dollars per million tokens), or install "
+                "litellm, whose price table is then used."
             )
 
     def _tried(self, reply: Reply | None) -> None:

@@ -248,7 +248,9 @@ def as_agent(found: Any, name: str | None = None, **options: Any) -> Agent:
         return CallableAgent(found, name, **options)
     name = name or type(batched).__name__
     if options:
-        raise ConfigError(f"{name} answers batches itself: {next(iter(options))} has no use there.")
+        raise ConfigError(
+            f"{name} answers batches itself, so {next(iter(options))} has no effect: leave it out."
+        )
     return _Batched(batched, name)
 
 
@@ -280,9 +282,9 @@ def _batched(found: Any) -> Any:
             raise ConfigError(f"{why}.") from error
     if not inspect.isclass(found) and not callable(found) and not _plays_alone(found):
         raise ConfigError(
-            f"An object of {type(found).__name__} would play several episodes at once: name its "
-            "class, so that each copy has an object of its own. One that has a name and no reset() "
-            "is taken as it is."
+            f"One object of {type(found).__name__} would play several episodes at once: give its "
+            "class, so that each copy has its own object. An object that has a name and no reset() "
+            "is used as it is."
         )
     return None
 

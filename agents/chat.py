@@ -57,8 +57,8 @@ class ChatAgent:
             model = ChatSettings.of(model, settings)
         elif settings:
             raise ConfigError(
-                f"{', '.join(settings)}: settings are given with a model's name; here they belong "
-                f"into the {type(model).__name__}."
+                f"{', '.join(settings)}: expected settings only with a model's name. Set them in "
+                f"the {type(model).__name__} instead."
             )
         self.client = model if isinstance(model, ChatClient) else ChatClient(model)
         self._on_try: Callable[[Reply | None], None] | None = None
@@ -88,7 +88,7 @@ class ChatAgent:
         """
         [answer] = self.client.complete([_messages(prompt)], self._tools, patient=False)
         if answer.refused:
-            raise EngineError(f"The endpoint does not answer the first question: {answer.error}")
+            raise EngineError(f"The endpoint does not answer the first request: {answer.error}")
         return self._reply(answer)
 
     @property

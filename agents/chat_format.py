@@ -162,9 +162,9 @@ class ChatFormat:
         _, found, rest = text.partition(_ANSWER)
         if not found:
             raise ConfigError(
-                "The tokenizer's chat template leaves out an assistant message that is followed by "
-                "others: a conversation cannot grow with it. Use a prompt form with a history "
-                "window."
+                "The tokenizer's chat template drops an assistant message that is followed by "
+                "others, so it does not support a growing conversation. Use a prompt form with a "
+                "history window."
             )
         return rest
 

@@ -100,8 +100,8 @@ class TokenTree:
             way.append(node)
         if self.leaf[way[-1]] < 0:
             raise CreditInputError(
-                f"A reply of {len(reply)} tokens is none of the {len(self.options)} that it was "
-                "chosen among: expected the token ids of one of them."
+                f"A reply of {len(reply)} tokens is not one of the {len(self.options)} listed "
+                "replies: expected the token ids of one of them."
             )
         return way
 

@@ -197,7 +197,10 @@ def goal_table(
     """
     for name in ("side", "unreadable"):
         if name in options:
-            raise ConfigError(f"{name}={options[name]!r}: the table plays both sides, as upstream.")
+            raise ConfigError(
+                f"{name}={options[name]!r}: the goal table plays both sides itself, as upstream "
+                "does. Leave it out."
+            )
     if limit is not None and limit < 1:
         raise ConfigError(f"limit={limit}: expected at least 1, or None.")
     began = time.perf_counter()

@@ -84,7 +84,7 @@ def read_header(path: Path) -> dict[str, Any]:
     if not rows or rows[0].get("journal") != JOURNAL_FORMAT:
         found = "the file is of another kind" if path.is_file() else "no such file"
         if path.is_file() and not rows:
-            found = "it was cut before its first line; start again with the same --out"
+            found = "its first line is incomplete; start again with the same --out"
         raise DataError(f"No evaluation to resume in {path}: {found}.")
     return rows[0]
 
@@ -172,7 +172,7 @@ class Journal:
     def _read(self, rows: list[dict[str, Any]], what: Any) -> None:
         first = rows[0]
         if first.get("journal") != JOURNAL_FORMAT:
-            raise DataError(f"{self.path}: its first line is not the head of an evaluation.")
+            raise DataError(f"{self.path}: its first line is not the header of an evaluation.")
         before = first["what"]
         for key in {**before, **what}:
             if before.get(key) != what.get(key):
@@ -196,8 +196,8 @@ class Journal:
                     self.finished[int(row["number"])] = result
             except (KeyError, TypeError, ValueError, AttributeError):
                 raise DataError(
-                    f"{self.path}, line {number}: no episode of this version. Remove the line to "
-                    "go on; the episode is then played again."
+                    f"{self.path}, line {number}: this version cannot read the episode. Remove the "
+                    "line to continue; the episode is then played again."
                 ) from None
 
 

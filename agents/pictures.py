@@ -212,8 +212,9 @@ class PictureReader:
         opened = (ids_RL[:, :-1] == self._begin_id) & (ids_RL[:, 1:] == self.image_id)
         if bool(opened.any()):
             raise CreditInputError(
-                "A prompt marks a picture, and the picture is gone: expected episodes of this run. "
-                "Stored episodes keep no pictures, so their tokens cannot be scored again."
+                "A prompt refers to a picture that is no longer in memory: expected episodes of "
+                "this run. Stored episodes keep no pictures, so their tokens cannot be scored "
+                "again."
             )
 
 

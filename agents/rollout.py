@@ -201,8 +201,8 @@ class EpisodeStream:
     ) -> None:
         if venv.group_size != 1:
             raise ConfigError(
-                f"Episodes one after the other in groups of {venv.group_size}: expected "
-                "group_size 1."
+                f"The environment has group_size {venv.group_size}: expected 1, because its copies "
+                "play independent episodes one after the other."
             )
         self._play = _Play(venv, agent, form, record, schedule, on_episode)
         self._open = ExitStack()
@@ -269,8 +269,9 @@ def continue_episodes(
     for snapshot in snapshots:
         if snapshot.event[-1]:
             raise EpisodeOverError(
-                f"A snapshot of {snapshot.task.id} at turn {snapshot.turn} is of an episode that "
-                "had ended: expected one under way. Its outcome is known; leave it out."
+                f"The snapshot of {snapshot.task.id} at turn {snapshot.turn} was taken after its "
+                "episode had ended: expected an unfinished episode. Leave it out; its outcome is "
+                "known."
             )
     if not venv.has_begun:
         venv.reset()
@@ -558,9 +559,9 @@ class _Play:
                 return [0] * len(index_K)
             raise ConfigError(
                 f"{self.venv.env_class.env_id} has no state keys of source {self.hash_states!r} "
-                f"({error}), and a hash of the state is asked for at every turn. Compare by the "
-                'observation instead (source "text"; in a recipe, --method.anchor text), which is '
-                "what creditrl.wrappers.StateHash does then, or implement Engine.state_keys."
+                f"({error}), but a state hash is needed at every turn. Hash the observation "
+                'instead (source "text" of creditrl.wrappers.StateHash; in a recipe, '
+                "--method.anchor text), or implement Engine.state_keys."
             ) from error
         except WorkerError:
             # A dead worker is detected here. Its copies end with their next step; the others

@@ -90,8 +90,8 @@ class ReplayAgent:
     def _recorded(self, copy: int, turn: int) -> str:
         if copy >= len(self._actions):
             raise ConfigError(
-                f"The recording has {len(self._actions)} copies, copy {copy} asks: replay it in an "
-                f"environment with num_envs={len(self._actions)}."
+                f"The recording has {len(self._actions)} copies and no actions for copy {copy}: "
+                f"replay it in an environment with num_envs={len(self._actions)}."
             )
         if turn >= len(self._actions[copy]):
             raise ConfigError(
@@ -107,7 +107,7 @@ def _choices(prompt: Prompt, words: tuple[str, ...], draw: float = 0.0) -> tuple
         return (fill_hint(prompt.action_hint, prompt.goal, draw),)
     if not choices:
         raise ConfigError(
-            "The environment lists no admissible actions here: give the agent some with "
-            "words=(...)."
+            "The environment lists no admissible actions at this turn: give the agent actions to "
+            "choose from with words=(...)."
         )
     return choices

@@ -428,7 +428,7 @@ class LocalEngine:
         from vllm.lora.request import LoRARequest
 
         if not self._lora:
-            raise ConfigError("The engine was built for no adapters: pass lora_rank.")
+            raise ConfigError("The engine was built without room for adapters: pass lora_rank.")
         self._wake()
         self._adapter = LoRARequest("policy", _ADAPTER, str(folder))
         # Without load_inplace, an adapter with a known number is silently not read again.

@@ -306,7 +306,8 @@ class ServerEngine:
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Raise: weights reach a server by path, see :meth:`load_folder`."""
         raise EngineError(
-            f"{self.base_url} is another process: weights are loaded there from a folder."
+            f"{self.base_url} is another process, which loads weights only from a folder: use "
+            "load_folder()."
         )
 
     def load_folder(self, folder: Path) -> None:
@@ -381,7 +382,7 @@ class ServerEngine:
 
 
 _NO_GENERATE = (
-    "{url} answers no token ids with log-probabilities to a prompt with pictures: expected a vLLM "
+    "{url} returns no token ids with log-probabilities for a prompt with pictures: expected a vLLM "
     "server, 0.32 or newer, started with --enable-scale-out (its path /inference/v1/generate)."
 )
 
@@ -406,5 +407,5 @@ def _answer(request: TokenRequest, answer: ChatAnswer) -> TokenAnswer:
             "server, 0.32 or newer"
         )
     if read != request.prompt_ids:
-        return TokenAnswer(error="the server read other tokens than it was sent")
+        return TokenAnswer(error="the server did not read the prompt tokens that it was sent")
     return TokenAnswer(ids, logprobs)

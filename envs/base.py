@@ -359,14 +359,15 @@ class Copies:
             other = self.engine.other_formats.get(snap.format)
             if other is not None:
                 raise SnapshotError(
-                    f"The snapshot of {env_id} was taken with {other}: this environment has "
-                    "another engine, whose states are other ones. Restore it where that engine "
-                    "plays, or take one here."
+                    f"The snapshot of {env_id} was taken with {other}, but this environment has "
+                    "another engine, with different states. Restore it in an environment with that "
+                    "engine, or take a new snapshot here."
                 )
             if snap.format != layout:
                 raise SnapshotError(
                     f"The snapshot of {env_id} has layout {snap.format}, expected layout {layout}: "
-                    "another version of the package took it. Take it again, or restore it there."
+                    "it was taken by another version of the package. Take it again, or restore it "
+                    "with that version."
                 )
         tasks = [snap.task for snap in snapshots]
         self.engine.restore(index_K, [snap.state for snap in snapshots], tasks)

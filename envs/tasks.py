@@ -345,8 +345,8 @@ def warn_of_gaps(tasks: TaskSet) -> None:
     found = tasks.coverage
     if found is not None and not found.complete:
         warnings.warn(
-            f"There are only {found}: results are not those of the whole. `creditrl data ls` says "
-            "what is there.",
+            f"There are only {found}: results are not comparable with those on all of them. "
+            "`creditrl data ls` shows what is there.",
             IncompleteDataWarning,
             stacklevel=3,
         )

@@ -80,7 +80,9 @@ class _Builder:
         self.function = _is_function(form)
         self.form: Any = form if self.function else _make_form(form, turns, options)
         if self.function and options:
-            raise ConfigError("History(form_options=...) belongs to forms by name, not a function.")
+            raise ConfigError(
+                "History(form_options=...) applies to a form given by its name, not to a function."
+            )
         if getattr(self.form, "recent_images", 1) > 1:
             raise ConfigError(
                 f"History shows one picture a turn, and the form has recent_images "
@@ -219,7 +221,7 @@ class _History(WrapperHooks):
     ) -> None:
         if any(getattr(wrapper, "kind", "") == self.kind for wrapper in below(env)):
             raise WrapperError(
-                "There is a History inside already: its prompt is not an observation."
+                "There is a History inside already: a prompt cannot be built from its prompts."
             )
         super().__init__(
             env,

@@ -68,7 +68,9 @@ class _RecordTrajectory(WrapperHooks):
                 f"found {type(inner).__name__}."
             )
         if any(getattr(wrapper, "kind", "") == self.kind for wrapper in below(env)):
-            raise WrapperError("There is a RecordTrajectory inside already: every episode once.")
+            raise WrapperError(
+                "There is a RecordTrajectory inside already: an episode is recorded once."
+            )
         super().__init__(env, writer=writer, keep=keep, label=label)
         self.trajectories: list[Trajectory] = []
         """Finished episodes, in the order of their end."""

@@ -116,6 +116,6 @@ class GameSource(ABC):
     def textworld_data(self) -> Mapping[str, Any]:
         """Return the game's ``game.tw-pddl``, for TextWorld; ConfigError if the source has none."""
         raise ConfigError(
-            f"{type(self).__name__} does not say what its game is in PDDL, so textworld cannot "
-            'play it. Leave engine="reference" out, or give the class a textworld_data().'
+            f"{type(self).__name__} does not give its game in PDDL, so textworld cannot play it. "
+            'Leave engine="reference" out, or give the class a textworld_data().'
         )

@@ -89,9 +89,9 @@ class SokobanConfig:
         usual = TIERS[self.tier].max_optimal_moves
         if low is not None and high is None and usual is not None and low > usual:
             raise ConfigError(
-                f"min_optimal_moves={low} lies above the most that tier={self.tier!r} asks for, "
-                f"{usual}. Give max_optimal_moves too (0: no limit), and max_turns that leave "
-                f"room: now {self.turn_limit}."
+                f"min_optimal_moves={low} is above {usual}, the max_optimal_moves of "
+                f"tier={self.tier!r}. Give max_optimal_moves too (0: no limit), and enough "
+                f"max_turns: now {self.turn_limit}."
             )
         sides = (self.dim,) * 2 if isinstance(self.dim, int) else self.dim
         if sides is not None:

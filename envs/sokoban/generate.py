@@ -141,8 +141,8 @@ def generate(
         longest = max(longest, reached)
     if refused >= _MAX_REFUSALS:
         raise ConfigError(
-            f"No room of {height}x{width} with {config.num_boxes} boxes was admitted among "
-            f"{refused}: this split has none. Enlarge dim."
+            f"None of {refused} generated rooms of {height}x{width} with {config.num_boxes} boxes "
+            "belongs to this split. Enlarge dim."
         )
     limit = "" if config.max_optimal_moves is None else f" and at most {config.max_optimal_moves}"
     raise ConfigError(

@@ -244,8 +244,8 @@ class SotopiaEngine(Engine):
         if self.live and any(copy.seen >= 0 for copy in copies):
             raise SnapshotError(
                 f"A dialogue with {self.partner.name}, judged by {self.judge.name}, cannot be "
-                "continued from a snapshot alike: one of them is a live model. Take snapshots at "
-                "the start of an episode, or use a scripted partner, a replay or cached answers."
+                "reproduced from a snapshot: one of them is a live model. Take snapshots at the "
+                "start of an episode, or use a scripted partner, a replay or cached answers."
             )
         return [_values(copy) for copy in copies]
 

@@ -88,8 +88,8 @@ class ChatJudge:
             model = ChatSettings.of(model, settings, {"temperature": 0.0})
         elif settings:
             raise ConfigError(
-                f"{', '.join(settings)}: settings are given with a model's name; here they belong "
-                f"into the {type(model).__name__}."
+                f"{', '.join(settings)}: expected settings only with a model's name. Set them in "
+                f"the {type(model).__name__} instead."
             )
         if strict_schema:
             model = _with_schema(model, self.dimensions)
@@ -214,7 +214,10 @@ def _verdict(answers: Sequence[ChatAnswer], reading: Reading, *, repaired: bool)
 
 def _with_schema(model: ChatSettings | ChatClient, dimensions: Sequence[Dimension]) -> ChatSettings:
     if isinstance(model, ChatClient):
-        raise ConfigError("strict_schema=True with a client to share: give settings, or a name.")
+        raise ConfigError(
+            "strict_schema=True with a ChatClient, which it would change: give ChatSettings or a "
+            "model's name."
+        )
     schema = {"name": "evaluations", "schema": answer_schema(dimensions)}
     wanted = {"response_format": {"type": "json_schema", "json_schema": schema}}
     return replace(model, extra={**model.extra, **wanted})

@@ -713,7 +713,7 @@ def _node(entry: Any, n: int) -> Node:
             raise GraphError(f"the {what} {value!r} is not a name.", "nodes", n)
     if box is not None and not _is_box(box):
         raise GraphError(
-            f"the bounding_box {box!r} is none: expected center and size, each with three numbers.",
+            f"the bounding_box is {box!r}: expected center and size, each with three numbers.",
             "nodes",
             n,
         )

@@ -424,7 +424,7 @@ def _faults(home: str) -> Mapping[str, str]:
         if isinstance(known, dict) and known.keys() == programs.keys():
             return {path: str(why) for path, why in known.items()}
     with Progress(PlainConsole(stderr=True)) as progress:
-        progress.line(f"First listing of {folder.home}: which of its programs can be carried out?")
+        progress.line(f"First listing of {folder.home}: checking which programs can be executed.")
         faults = {}
         work = progress.phase("prepare", updates=len(programs), counted=counted("programs"))
         for path, (name, program) in programs.items():
@@ -434,9 +434,9 @@ def _faults(home: str) -> Mapping[str, str]:
         try:
             kept.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(kept, json.dumps(faults))
-            progress.line(f"The answers are kept for later listings: {kept}")
+            progress.line(f"The result is stored for later listings: {kept}")
         except OSError as error:
-            progress.line(f"The answers cannot be kept, and are worked out each time: {error}")
+            progress.line(f"The result cannot be stored, so every listing checks again: {error}")
     return faults
 
 

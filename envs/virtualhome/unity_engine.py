@@ -247,8 +247,8 @@ def _side_by_side(do: Callable[..., Any], copies: Sequence[int], *columns: Seque
 
 def _refuse(what: str) -> NoReturn:
     raise SnapshotError(
-        f"{what} is not to be had with interface='unity': the simulator cannot be put back or "
-        "planned for; use interface='graph'."
+        f"{what} is not available with interface='unity': the simulator cannot be restored to an "
+        "earlier state, and has no planner. Use interface='graph'."
     )
 
 

@@ -40,8 +40,8 @@ class MemoryCatalogue:
             counts = Counter(product.asin for product in self._products)
             twice = next(asin for asin, count in counts.items() if count > 1)
             raise DataError(
-                f"The id {twice!r} stands for {counts[twice]} products of one catalogue, expected "
-                "an id for each. Rename or remove the others."
+                f"{counts[twice]} products of one catalogue have the id {twice!r}, expected one. "
+                "Rename or remove the others."
             )
         for asin in self._positions:
             # A click names the product by the text of its link, which is stripped and lower-cased.

@@ -160,8 +160,8 @@ def product_of(shop: Shop, asin: str) -> Product:
     position = shop.catalogue.position(asin)
     if position is None:
         raise DataError(
-            f"The shop has no product {asin!r}: a task or a snapshot of another shop was given. "
-            "Use it where it was made."
+            f"The shop has no product {asin!r}: the task or the snapshot is from another shop. "
+            "Use it in the shop that it was made for."
         )
     return shop.catalogue.product(position)
 

@@ -178,17 +178,17 @@ class RecordFile:
     def _head(self) -> dict[str, Any]:
         text = self._file.read(_HEAD)
         if not text.startswith(_MAGIC):
-            raise self._damaged("it does not start like such a file")
+            raise self._damaged("it does not start like a record file")
         lines = text.split(b"\n")
         head: dict[str, Any] = {}
         with contextlib.suppress(ValueError, LookupError):
             if int(lines[2], 16) == zlib.crc32(lines[1]):
                 head = json.loads(lines[1])
         if not head:
-            raise self._damaged("its head does not add up")
+            raise self._damaged("its header does not match its checksum")
         if head["format"] != self.format:
             raise self._damaged(
-                f"it holds {head['format']!r}, expected {self.format!r}", "is of no use"
+                f"it holds {head['format']!r}, expected {self.format!r}", "cannot be used"
             )
         return head
 
@@ -201,7 +201,7 @@ class RecordFile:
         while chunk := self._file.read(_CHUNK):
             crc = zlib.crc32(chunk, crc)
         if crc != head["crc"]:
-            raise self._damaged("its tables do not add up")
+            raise self._damaged("its tables do not match their checksum")
 
     def _damaged(self, why: str, what: str = "is damaged") -> DataError:
         return DataError(f"{self.path}: {why}; the file {what}. Delete it, and it is rebuilt.")

@@ -181,7 +181,7 @@ def test_files_modules_and_batched_agents_are_found(tmp_path, monkeypatch):
             "class Mine:\n    name = 'it'\n    def reset(self): ...\n    def act(self, o, i): ...\n"
             "act = Mine()",
             "act",
-            "name its class, so that each copy has an object of its own",
+            "give its class, so that each copy has its own object",
         ),
     ],
 )

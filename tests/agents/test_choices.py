@@ -86,7 +86,7 @@ def test_a_tree_lists_the_tokens_that_may_follow():
     tree = tree_of(ReplyList(((1, 2, 9), (1, 3, 9), (4, 9))))
     assert [tree.tokens[node] for node in tree.way((1, 3, 9))] == [(1, 4), (2, 3), (9,), ()]
     assert tree.forced(tree.children[0][4]) == ([9], tree.children[tree.children[0][4]][9])
-    with pytest.raises(CreditInputError, match="none of the 3 that it was chosen among"):
+    with pytest.raises(CreditInputError, match="not one of the 3 listed replies"):
         tree.way((1, 5))
 
 

@@ -175,7 +175,7 @@ def test_the_table_has_only_rows_that_were_played(endpoint, folder):
         path.write_text(path.read_text().replace(min(HARD_SCENARIOS), "OTHER"))
     found = goal_table(Talker(), "small-talk", judge=judge, data_dir=folder, limit=1)
     assert list(found.cells) == ["all"] and found.cells["all"]["self-chat"].goal.n == 2
-    with pytest.raises(ConfigError, match="side=0: the table plays both sides"):
+    with pytest.raises(ConfigError, match="side=0: the goal table plays both sides"):
         goal_table(Talker(), "small-talk", judge=judge, data_dir=folder, side=0)
     with pytest.raises(ConfigError, match="partner is an int"):
         goal_table(Talker(), 3, judge=judge, data_dir=folder)

@@ -238,7 +238,7 @@ def test_the_free_schedule_is_refused_if_it_cannot_work():
     with pytest.raises(ConfigError, match="answers a batch at a time"):
         evaluate(venv, RandomAgent(0), PLAIN, tasks=[0], schedule="free")
     groups = ToyVectorEnv(4, group_size=2)
-    with pytest.raises(ConfigError, match="group_size 1"):
+    with pytest.raises(ConfigError, match="group_size 2: expected 1"):
         stream_episodes(groups, Threaded(), PLAIN, lambda copy: None, on_episode=print)
 
 

@@ -60,7 +60,7 @@ def test_a_budget_of_tokens_or_dollars_is_exceeded_by_at_most_one_request(limit,
     with pytest.raises(CreditRLError, match="before the first episode ended"):
         evaluate("VisualSokoban", agent, episodes=80, num_envs=80, budget=budget)
     assert agent.asked == asked, "49 within the budget, and one that goes beyond"
-    with pytest.raises(ConfigError, match="nothing says what a token costs"):
+    with pytest.raises(ConfigError, match="the price of a token is unknown"):
         play(Walker(tokens=1), budget=Budget(cost=1.0))
     with pytest.raises(ConfigError, match="A budget of 0 turns: expected a number above 0"):
         Budget(turns=0)
@@ -129,7 +129,7 @@ def test_a_journal_of_another_evaluation_is_refused(tmp_path):
     assert first["command"] == {"argv": ["VisualSokoban"]}
     assert sorted(row["number"] for row in rows if "number" in row) == list(range(6))
     journal.write_text("\n".join([*lines[:2], '{"spent": 3}', *lines[2:]]) + "\n")
-    with pytest.raises(DataError, match="line 3: no episode of this version"):
+    with pytest.raises(DataError, match="line 3: this version cannot read the episode"):
         play(Walker(), files=EpisodeFiles(journal))
 
 

@@ -74,7 +74,7 @@ def test_the_command_reports_a_dead_endpoint_in_one_line(
     for _ in range(2):  # no file is left that would stop the same command
         assert run([*words, "--base-url", "http://127.0.0.1:1/v1", "--out", "a.json"]) == 2
         *shown, line = capsys.readouterr().err.splitlines()
-        assert shown[0] == "-- first prompt --" and "does not answer the first question" in line
+        assert shown[0] == "-- first prompt --" and "does not answer the first request" in line
     assert not list(tmp_path.iterdir())
 
 

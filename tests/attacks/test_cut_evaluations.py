@@ -33,7 +33,7 @@ def test_an_evaluation_cut_before_its_first_line_starts_again(tmp_path, capsys):
         journal_path(out).write_bytes(line[:cut])
         capsys.readouterr()
         assert run(["eval", "--resume", str(out)]) == 2
-        assert "cut before its first line; start again" in capsys.readouterr().err
+        assert "its first line is incomplete; start again" in capsys.readouterr().err
         assert run([*ONE, "--out", str(out)]) == 0
         assert json.loads(out.read_text())["failed"] == 0
         rows = [json.loads(row) for row in journal_path(out).read_bytes().splitlines()]

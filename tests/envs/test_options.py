@@ -30,7 +30,10 @@ REFUSED = {
         ({"actions_per_turn": None}, "expected an integer"),
         ({"min_optimal_moves": 9, "max_optimal_moves": 3}, "lies above"),
         ({"actions_per_turn": 3, "compat": "verl-agent"}, "one action a turn"),
-        ({"min_optimal_moves": 30}, "tier='easy' asks for, 8. Give max_optimal_moves"),
+        (
+            {"min_optimal_moves": 30},
+            "is above 8, the max_optimal_moves of tier='easy'. Give max_optimal_moves",
+        ),
         ({"teir": "easy"}, "has no option 'teir'"),
         ({"tier": "boxoban", "data": "official", "dim": (7, 7)}, "tasks.filter"),
         ({"num_boxes": 9}, "needs 19"),

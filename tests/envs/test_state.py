@@ -285,7 +285,9 @@ def test_another_stack_or_environment_is_refused():
         creditrl.restore(ToyEnv(), saved)
     with pytest.raises(SnapshotError, match="Other-v0"):
         creditrl.restore(env, replace(saved, env_id="Other-v0"))
-    with pytest.raises(SnapshotError, match="has layout 7, expected layout 1: another version"):
+    with pytest.raises(
+        SnapshotError, match="has layout 7, expected layout 1: it was taken by another version"
+    ):
         creditrl.restore(env, replace(saved, format=7))
     with pytest.raises(SnapshotError, match="found int"):
         creditrl.restore(env, 3)

@@ -111,7 +111,7 @@ def test_missing_and_unsupported_pictures_are_errors(policy, episodes):
     gone = [
         replace(t, turns=tuple(replace(turn, image=None) for turn in t.turns)) for t in episodes
     ]
-    with pytest.raises(CreditInputError, match="the picture is gone"):
+    with pytest.raises(CreditInputError, match="a picture that is no longer in memory"):
         policy.score(build_rows(gone))
     blind = Policy(policy.model, policy.tokenizer)
     with pytest.raises(CreditInputError, match="reads text"):

@@ -218,7 +218,7 @@ def test_vllm_agrees_after_every_sync_of_all_weights(whole):
     move(policy)
     assert WeightSync(whole, SyncConfig(adapters=False)).push(policy) < 1e-4
     agree(whole, policy)
-    with pytest.raises(ConfigError, match="built for no adapters"):
+    with pytest.raises(ConfigError, match="built without room for adapters"):
         WeightSync(whole).push(policy)
 
 

@@ -190,7 +190,7 @@ def test_a_form_object_and_form_options_are_accepted():
         ({"turns": -1}, "a number of turns or 'all'"),
         ({"form_options": {"history": 3}}, "history_length"),
         ({"form_options": {"recent_images": 2}}, "one picture a turn"),
-        ({"form": collect, "form_options": {"x": 1}}, "not a function"),
+        ({"form": collect, "form_options": {"x": 1}}, "not to a function"),
     ],
 )
 def test_invalid_settings_are_named(options: dict, says: str):

@@ -363,7 +363,7 @@ def messages(env: Any) -> Any:
         ((History, History), "a History inside already"),
         ((ImageText, ImageText), "marked once"),
         ((messages, ImageText), r"History\(ImageText\(env\)\)"),
-        ((RecordTrajectory, RecordTrajectory), "every episode once"),
+        ((RecordTrajectory, RecordTrajectory), "an episode is recorded once"),
     ],
 )
 def test_an_invalid_order_names_a_valid_one(wrap: Any, says: str):

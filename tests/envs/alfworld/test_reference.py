@@ -93,7 +93,7 @@ def test_facts_of_every_kind_are_read() -> None:
     facts |= {"not_inreceptacle": [("knife 1", "countertop 1")], "issliced": [("apple 1",)]}
     cut = "go to countertop 1; take knife 1 from countertop 1; slice apple 1 with knife 1"
     assert read_state(game, facts, locations) == after(game, cut)
-    with pytest.raises(ConfigError, match="Kitchen does not say what its game is in PDDL"):
+    with pytest.raises(ConfigError, match="Kitchen does not give its game in PDDL"):
         Kitchen().textworld_data()
 
 

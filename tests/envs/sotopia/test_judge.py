@@ -248,5 +248,5 @@ def test_a_client_can_be_shared_and_settings_are_checked(endpoint, dialogue):
     for wrong in ({"alarm": 0}, {"top_k": 3}, {"dimensions": ("secret",)}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             judge(endpoint, **wrong)
-    with pytest.raises(ConfigError, match="timeout: settings are given with a model's name"):
+    with pytest.raises(ConfigError, match="timeout: expected settings only with a model's name"):
         ChatJudge(client, timeout=3)

@@ -128,7 +128,7 @@ BAD: list[tuple[Any, str, str]] = [
     (lambda g: g["nodes"][18].update(class_name="character"), "", "2 nodes of class 'character'"),
     (lambda g: g["edges"][3].update(from_id=[1]), "edges[3]", "ends at id [1]"),
     (lambda g: g["nodes"][3].update(category=["Rooms"]), "nodes[3]", "the category ['Rooms']"),
-    (lambda g: g["nodes"][3].update(bounding_box="big"), "nodes[3]", "the bounding_box 'big'"),
+    (lambda g: g["nodes"][3].update(bounding_box="big"), "nodes[3]", "the bounding_box is 'big'"),
     (lambda g: g["nodes"][3].update(bounding_box=FLAT), "nodes[3]", "each with three numbers"),
 ]
 

@@ -172,8 +172,8 @@ def test_failing_programs_are_left_out_and_the_index_is_cached(
     assert sorted(tasks.left_out.values()) == reasons
     (kept,) = (tmp_path / "cache" / "virtualhome").iterdir()
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith(f"First listing of {folder}: which of its programs can")
-    assert "\nprepare: 3/3 programs" in err and f"kept for later listings: {kept}\n" in err
+    assert out == "" and err.startswith(f"First listing of {folder}: checking which programs can")
+    assert "\nprepare: 3/3 programs" in err and f"stored for later listings: {kept}\n" in err
     before = kept.read_text()
     monkeypatch.setattr(official, "_fault", None)  # programs are not tried again
     for cached in (official._faults, official._tasks, official._programs_by_path):

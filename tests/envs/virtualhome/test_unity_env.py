@@ -194,7 +194,7 @@ def test_it_is_nondeterministic_and_has_no_snapshots(simulator: Apartment) -> No
         *(creditrl.snapshot, creditrl.state_key, creditrl.expert_action, creditrl.expert_plan),
         lambda env: creditrl.restore(env, saved),
     ):
-        with pytest.raises(SnapshotError, match=r"cannot be put back .* use interface='graph'"):
+        with pytest.raises(SnapshotError, match=r"cannot be restored .* Use interface='graph'"):
             ask(env)
     assert "livingroom (2)" in str(env.render())
 

@@ -70,7 +70,7 @@ def test_ids_are_found_in_large_and_empty_catalogues(path: Path) -> None:
 
 def test_duplicate_ids_are_refused(path: Path) -> None:
     twice = [*PRODUCTS, replace(PRODUCTS[0], title="other"), PRODUCTS[0]]
-    with pytest.raises(DataError, match="'B000000001' stands for 3 products of one catalogue"):
+    with pytest.raises(DataError, match="3 products of one catalogue have the id 'B000000001'"):
         MemoryCatalogue(twice)
     with pytest.raises(DataError, match="two records have the key 'B000000001'"):
         DiskCatalogue.build(path, twice)
