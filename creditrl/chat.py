@@ -761,7 +761,7 @@ async def _body(response: httpx.Response, most: int) -> bytes:
     """
     packing = response.headers.get("content-encoding", "").strip().lower()
     if packing not in ("", "identity", "gzip"):
-        raise _OversizeError(f"the answer is packed as {packing!r}: expected gzip, or none")
+        raise _OversizeError(f"the answer has content encoding {packing!r}: expected gzip or none")
     unpack = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS) if packing == "gzip" else None
     found = bytearray()
     async for piece in response.aiter_raw():

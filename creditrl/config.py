@@ -394,11 +394,13 @@ def read_toml(path: str | os.PathLike[str] | RecipeFile) -> dict[str, Any]:
         return tomllib.loads(source.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         what, place = _split_place(str(error))
-        raise ConfigError(f"{source}{place}: {what}. This is not valid TOML; mend it.") from None
+        raise ConfigError(f"{source}{place}: {what}. This is not valid TOML; fix it.") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{source}: not UTF-8 text, so no TOML file.") from None
+        raise ConfigError(f"{source}: not UTF-8 text, so not a TOML file.") from None
     except (ValueError, RecursionError):  # numbers of thousands of digits, brackets without end
-        raise ConfigError(f"{source}: no TOML that anybody wrote by hand; mend it.") from None
+        raise ConfigError(
+            f"{source}: a number is too long, or values are nested too deeply; fix it."
+        ) from None
     except OSError as error:
         raise ConfigError(f"{source}: cannot be read: {error.strerror or error}.") from None
 
@@ -572,7 +574,7 @@ def _read_recipe(source: RecipeFile, above: tuple[str, ...]) -> dict[str, Any]:
     """Return a recipe on top of its bases; ``above`` are the files that name it as theirs."""
     chain = (*above, str(source))
     if str(source) in above:
-        raise ConfigError(f"The bases of {chain[0]} go in a circle: {' -> '.join(chain)}.")
+        raise ConfigError(f"The bases of {chain[0]} form a cycle: {' -> '.join(chain)}.")
     own = read_toml(source)
     name = own.pop("base", None)
     if name is None:

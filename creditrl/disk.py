@@ -62,8 +62,8 @@ def _room(path: str, number: int) -> str:
     except OSError:
         return ""
     return (
-        f" ({_size(usage.free)} left of {_size(usage.total)}). Free some, then give the command "
-        "again; a training run goes on by --run.resume, an evaluation by --resume"
+        f" ({_size(usage.free)} left of {_size(usage.total)}). Free some space, then repeat the "
+        "command; continue a training run with --run.resume, an evaluation with --resume"
     )
 
 

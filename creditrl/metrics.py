@@ -228,8 +228,8 @@ def _started(name: str, folder: Path, config: Row) -> MetricSink:
         raise
     except Exception as error:  # e.g. nobody is logged in
         raise ConfigError(
-            f"The metric sink {name!r} cannot start: {error} Mend it, or train with other "
-            "--run.sinks; an existing run goes on with --run.resume."
+            f"The metric sink {name!r} cannot start: {error} Fix it, or train with other "
+            "--run.sinks; continue an existing run with --run.resume."
         ) from error
 
 

@@ -111,7 +111,7 @@ def take_plugins(argv: Sequence[str]) -> tuple[list[str], list[str]]:
         if word == FLAG:
             value = next(words, "")
             if not value or value.startswith("-"):
-                raise ConfigError(f"{FLAG} names nothing: expected a file or a module behind it.")
+                raise ConfigError(f"{FLAG} has no value: expected a file or a module after it.")
             found.append(value)
         elif word.startswith(f"{FLAG}="):
             found.append(word.partition("=")[2])

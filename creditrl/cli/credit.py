@@ -416,7 +416,7 @@ def _report(stored: CreditFile, top: int) -> None:
     parted = table(
         "update\nepisode\nturn\naction",
         *(f">{row.update}\n{row.id}\n{row.turn}\n{_short(row.action)}" for row in rows),
-        title="Where they part most: credit (place among all turns in percent, 100 is the highest)",
+        title="Where methods differ most: credit (percentile among all turns)",
     )
     for x, label in enumerate(labels):
         places = place_XN[x, turn_K].tolist()

@@ -79,7 +79,9 @@ def _run(argv: list[str], resumed: _Resumed | None) -> int:
     name = short_name(request.env_id)
     if options.goal_table:
         if resumed is not None:
-            raise DataError(f"{resumed.out}: a table of goals keeps no episodes to go on with.")
+            raise DataError(
+                f"{resumed.out}: a goal table keeps no episodes, so it cannot be resumed."
+            )
         return _goal_table(request)
     out = (
         resumed.out
@@ -380,7 +382,7 @@ def _require_named(where: Path, argv: Sequence[str], trust: bool) -> None:
     plugin = argv[0].rpartition(":")[0]
     if plugin and not trust and plugin not in named_plugins():
         raise ConfigError(
-            f"{where} names {plugin!r}, which is code. Nothing of it was run: if you know it, add "
+            f"{where} names {plugin!r}, which is code. It was not run: if you trust it, add "
             f"{FLAG} {shlex.quote(plugin)}, or {TRUST}."
         )
 

@@ -50,8 +50,8 @@ def run(argv: list[str]) -> int:
         override(ExportPolicyOptions(), ["--help"], _COMMAND)
     if argv and argv[0] != "policy":
         raise ConfigError(
-            f"Nothing to export is named {argv[0]!r}.{did_you_mean(argv[0], ['policy'])} "
-            f"Expected `{_COMMAND} --to FOLDER`; a run's episodes: `creditrl data export "
+            f"{argv[0]!r} cannot be exported.{did_you_mean(argv[0], ['policy'])} Expected "
+            f"`{_COMMAND} --to FOLDER`; for a run's episodes, use `creditrl data export "
             "trajectories RUN`."
         )
     if len(argv) < 2 or argv[1].startswith("-"):
@@ -65,7 +65,7 @@ def run(argv: list[str]) -> int:
             "--push REPO."
         )
     if options.public and options.push is None:
-        raise ConfigError("--public is of --push, which is missing: expected --push REPO.")
+        raise ConfigError("--public has no effect without --push: expected --push REPO.")
     if options.merge and options.adapter:
         raise ConfigError("--merge and --adapter: expected one of them.")
     require_training()

@@ -178,7 +178,9 @@ def _zip(archive: Archive, order: Order, sha256: str | None, progress: Progress)
         )
     found = path.stat().st_size
     if size is not None and found != size:
-        raise DataError(f"{path}: {found:,} bytes, expected {size:,}: is it cut?{otherwise}")
+        raise DataError(
+            f"{path}: {found:,} bytes, expected {size:,}: the file may be incomplete.{otherwise}"
+        )
     if sha256 is not None and sha256_of(path) != sha256:
         raise DataError(f"{path}: its SHA-256 is {sha256_of(path)}, expected {sha256}.{otherwise}")
     return path

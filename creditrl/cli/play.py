@@ -93,7 +93,7 @@ def _play(
     over = False
     while not over:
         if request.command.hints:
-            say(f"Hint: {expert_action(env) or 'the expert knows no way'}")
+            say(f"Hint: {expert_action(env) or 'the expert finds no way to the goal'}")
         prompt = Prompt(
             text="",
             observation=_shown(env, observation),
@@ -109,7 +109,9 @@ def _play(
         if not info["grounded"]:
             say(f"{info['action']!r} was not executed ({info['ungrounded_reason']}).")
     say(_shown(env, observation))
-    outcome = "Solved" if info["success"] else "Cut at the turn limit" if truncated else "Over"
+    outcome = (
+        "Solved" if info["success"] else "Truncated at the turn limit" if truncated else "Over"
+    )
     print(f"{outcome} after {info['turn']} turns: score {info['score']:g}, return {total:g}.")
 
 

@@ -97,9 +97,9 @@ def _openenv(request: EnvRequest[ServeOptions]) -> int:
     options = request.command
     if not is_loopback(options.host):
         raise ConfigError(
-            f"--host {options.host} can be reached by others, and OpenEnv's protocol knows no "
-            "token: leave it at 127.0.0.1. Behind a gate of your own, let uvicorn serve "
-            "creditrl.integrations.openenv.app(ID), which asks nobody."
+            f"--host {options.host} can be reached by others, and OpenEnv's protocol has no "
+            "token: leave it at 127.0.0.1. Behind your own access control, serve "
+            "creditrl.integrations.openenv.app(ID) with uvicorn; it answers every request."
         )
     made = app(
         request.env_id, sessions=options.max_sessions, seed=options.seed, **request.env_options

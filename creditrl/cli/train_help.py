@@ -33,10 +33,10 @@ _FIRST = {
 _SAID = {"method.name": "Credit method; `creditrl methods` lists them."}
 """Help of fields that are created per method and have no docstring."""
 _OWN = {
-    "--plan[=GIB]": "Print what the run needs of memory, and start nothing.",
+    "--plan[=GIB]": "Print how much memory the run needs, and start nothing.",
     "--dry-run": "Build everything, do one small update on this machine, and keep nothing.",
-    "--plugin FILE_OR_MODULE": "Bring methods and environments of your own.",
-    "--trust": "Believe what the config of a run asks for.",
+    "--plugin FILE_OR_MODULE": "Load your own methods and environments.",
+    "--trust": "Allow what a run's config asks for, such as loading code or sending keys.",
     HELP_ALL: "Every flag, those of the method and the environment included.",
 }
 _INDENT = 30

@@ -37,7 +37,9 @@ class PlainServer:
 
     def __init__(self, handler: type[PlainHandler], port: int = 0) -> None:
         if not issubclass(handler, PlainHandler):
-            raise TypeError(f"{handler.__name__} is no PlainHandler: it would ask nobody.")
+            raise TypeError(
+                f"{handler.__name__} is not a PlainHandler: it would answer every request."
+            )
         self._server = _Server(handler, port)
         self.address = address_of(HOST, self._server.socket)
         """Without a trailing slash."""

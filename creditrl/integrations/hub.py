@@ -101,7 +101,7 @@ class _Openings:
             environment_class(env_id)
             said = [value for value in self._options.values() if isinstance(value, str)]
             if any(value.startswith("chat:") or sends_key(value) for value in said):
-                raise ConfigError(f"The options of {env_id} reach an endpoint.")
+                raise ConfigError(f"The options of {env_id} make it send requests to an endpoint.")
             self._envs[env_id] = gym.make(env_id, **self._options).unwrapped
         return self._envs[env_id]
 

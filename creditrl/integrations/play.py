@@ -62,8 +62,8 @@ class Play:
         self.form = form if isinstance(form, PromptForm) else get_form(form, **(form_options or {}))
         if self.form.context != "full":
             raise ConfigError(
-                f"The form {self.form.name!r} rebuilds every prompt, and here a conversation "
-                "grows: expected such a form, e.g. 'react' or 'dialogue'."
+                f"The prompt form {self.form.name!r} rebuilds the prompt at every turn: expected a "
+                "form whose conversation only grows, e.g. 'react' or 'dialogue'."
             )
         made = gym.make(self.env_id, **options).unwrapped
         assert isinstance(made, TextEnv)

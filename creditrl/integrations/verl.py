@@ -198,7 +198,8 @@ def write_files(
     told = json.dumps([settings], indent=2) + "\n"  # JSON is YAML
     if loop.exists() and loop.read_text("utf-8") != told:
         raise RunFolderError(
-            f"{loop} is there with other settings, which its data needs: choose another folder."
+            f"{loop} exists with other settings, which the data beside it needs: choose another "
+            "folder."
         )
     play = Play(env, form=form, form_options=form_options, **options)
     rows: list[dict[str, Any]] = []

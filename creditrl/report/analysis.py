@@ -285,7 +285,7 @@ def reach_curve(run: RunRecord) -> tuple[list[Point], str]:
 
 
 def _reach(context: Context) -> list[Block]:
-    blocks: list[Block] = [Heading("Updates and turns until a run got somewhere")]
+    blocks: list[Block] = [Heading("Updates and turns until a run reached a success rate")]
     if not context.trained:
         return [*blocks, Paragraph("No run was trained: these are only evaluations.")]
     base = [reach_curve(run)[0] for run in context.baseline.members]
@@ -308,7 +308,7 @@ def _reach(context: Context) -> list[Block]:
             unvalidated.append(family)
     if not spread.n:
         blocks.append(
-            Paragraph(f"{context.baseline.name} was not trained, and so has no best to reach.")
+            Paragraph(f"{context.baseline.name} was not trained, so it has no best success rate.")
         )
     blocks.append(Table(tuple(columns), tuple(rows), left=3))
     return [

@@ -157,8 +157,8 @@ def exploration_section(context: Context) -> list[Block]:
     blocks: list[Block] = [
         Heading("Exploration ratio"),
         Paragraph(
-            "Share of turns that left a state which the run had not left before, of all its stored "
-            "turns (inferred: no formula is printed). A state is the complete observation."
+            "Share of a run's stored turns whose state none of its earlier turns started in "
+            "(inferred: no formula is printed). A state is the complete observation."
         ),
     ]
     rows: list[tuple[str, ...]] = []
@@ -190,7 +190,7 @@ def exploration_section(context: Context) -> list[Block]:
             "Exploration ratio so far",
             "lines",
             "update",
-            "new states of all turns",
+            "share of turns in new states",
             tuple(series),
             percent=True,
         )

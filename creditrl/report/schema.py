@@ -40,7 +40,7 @@ def _fault(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], at: s
     if "oneOf" in schema:
         faults = [_fault(value, part, root, at) for part in schema["oneOf"]]
         if faults.count("") != 1:
-            return next(filter(None, faults), f"{at} fits several of the forms it may have")
+            return next(filter(None, faults), f"{at} matches several of its allowed forms")
     for part in schema.get("allOf", ()):
         if fault := _fault(value, part, root, at):
             return fault

@@ -182,7 +182,7 @@ def environment_app(
         status = error.status_code if isinstance(error, HTTPException) else 500
         code = "no_method" if status == 405 else "not_found"
         return refusal(
-            status, code, f"No {request.method} {request.url.path}. /docs says what there is."
+            status, code, f"No {request.method} {request.url.path}. /docs lists what is served."
         )
 
     one, kept = "/sessions/{session}", "/sessions/{session}/snapshots/{snapshot}"

@@ -342,8 +342,8 @@ class Sessions:
             return dealt
         if dealer.left():
             raise TasksOutError(
-                f"All {dealer.left()} tasks that are left are with other clients: ask again. One "
-                f"without a step for {self.idle:g} s is given to whoever asks next."
+                f"Other clients have all {dealer.left()} remaining tasks: ask again. A task "
+                f"without a step for {self.idle:g} s is given to the next client that asks."
             )
         raise MeasurementOverError(
             "All tasks were given out. Name a task or a seed to play unmeasured."

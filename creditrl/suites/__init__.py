@@ -178,7 +178,7 @@ def write_suite(suite: Suite, path: Path) -> None:
 def _listing(entry: Mapping[str, Any]) -> TaskListing:
     for name, value in entry["options"].items():
         if isinstance(value, str) and sends_key(value):
-            raise ValueError(f"{name} is {value!r}; expected no key of whoever plays it")
+            raise ValueError(f"{name} is {value!r}; expected no option that sends an API key")
     listing = TaskListing(
         entry["env_id"],
         entry["split"],

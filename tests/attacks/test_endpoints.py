@@ -113,8 +113,8 @@ def bomb(layers: int) -> bytes:
     ("encoding", "body", "says"),
     [
         ("gzip", bomb(1), "more than 4,194,304 bytes"),
-        ("gzip, gzip", bomb(2), "packed as 'gzip, gzip': expected gzip"),
-        ("br", b"\x00" * 100, "packed as 'br'"),
+        ("gzip, gzip", bomb(2), "content encoding 'gzip, gzip': expected gzip"),
+        ("br", b"\x00" * 100, "content encoding 'br'"),
         ("gzip", b"no gzip at all", "not gzip, as it says"),
         ("", b" " * (6 << 20), "more than 4,194,304 bytes"),
     ],

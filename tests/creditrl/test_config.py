@@ -286,7 +286,7 @@ def test_bad_bases_are_refused(tmp_path, monkeypatch):
         (folder / name).touch()
     monkeypatch.chdir(tmp_path)  # bases are not searched in the working directory
     for base, match in (
-        ('"round.toml"', "The bases of .*round.toml go in a circle: .*round.toml -> .*round.toml"),
+        ('"round.toml"', "The bases of .*round.toml form a cycle: .*round.toml -> .*round.toml"),
         ("7", "base is 7: expected a name"),
         ('""', "base is '': expected a name"),
         ('"here.toml"', "there is no .*here.toml: expected a file beside the recipe"),

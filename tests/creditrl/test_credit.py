@@ -67,7 +67,7 @@ def test_a_run_is_scored_turn_by_turn_and_the_methods_are_compared(recorded, cap
         "the run's own",
         "recipe hisr_small.toml",
         "Rank correlation",
-        "Where they part most",
+        "Where methods differ most",
         "Next: creditrl credit",
     ):
         assert words in out

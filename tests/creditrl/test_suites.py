@@ -115,7 +115,7 @@ def test_another_task_than_the_listed_one_is_refused_before_it_is_played(
 def test_a_suite_must_not_name_the_players_keys_or_files_outside_its_folder(tmp_path):
     keyed = {"options": {"judge": "chat:m@http://127.0.0.1:9/v1?api_key_env=HOME"}}
     for env_id, change, said in (
-        ("CreditRL/SOTOPIA-v0", keyed, "judge.*expected no key"),
+        ("CreditRL/SOTOPIA-v0", keyed, "judge.*expected no option that sends"),
         (SOKOBAN, {"split": "../../x"}, "cannot name the file"),
     ):
         suite = make_standard(1, [env_id])

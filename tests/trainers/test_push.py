@@ -90,7 +90,7 @@ def test_a_hub_that_refuses_or_is_unreachable_is_a_one_line_error(hub, folder, m
     [
         (["--push", "me/policy"], "No token for the model hub"),
         (["--push", "a/b/c"], "is not a repository"),
-        (["--public", "--to", "x"], "--public is of --push"),
+        (["--public", "--to", "x"], "--public has no effect without --push"),
         ([], "Missing target"),
     ],
 )

@@ -238,7 +238,7 @@ def test_a_request_body_is_not_read_as_another_request():
 def test_a_handler_without_a_gate_is_refused():
     from http.server import BaseHTTPRequestHandler
 
-    with pytest.raises(TypeError, match="is no PlainHandler"):
+    with pytest.raises(TypeError, match="is not a PlainHandler"):
         PlainServer(BaseHTTPRequestHandler)  # type: ignore[arg-type]
 
 

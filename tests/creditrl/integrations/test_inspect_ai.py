@@ -95,7 +95,7 @@ def test_tasks_that_differ_from_the_suites_are_refused(tmp_path):
 
 
 def test_a_form_that_rebuilds_every_prompt_is_refused():
-    with pytest.raises(ConfigError, match="'tags' rebuilds every prompt"):
+    with pytest.raises(ConfigError, match="'tags' rebuilds the prompt at every turn"):
         ours.classes().environment(env="VisualSokoban", episodes=1, form="tags")
 
 

@@ -70,7 +70,7 @@ def test_tasks_are_dealt_once_before_any_comes_again():
 
 
 def test_invalid_arguments_are_one_line_errors():
-    with pytest.raises(ConfigError, match="'tags' rebuilds every prompt"):
+    with pytest.raises(ConfigError, match="'tags' rebuilds the prompt at every turn"):
         Play("ALFWorld", form="tags")
     with pytest.raises(UnknownNameError, match="Did you mean"):
         Play("ALFWord")
@@ -141,4 +141,4 @@ def test_openenv_needs_a_session():
 def test_openenvs_protocol_is_served_on_loopback_only(capsys):
     assert run(["serve", "VisualSokoban", "--openenv", "--host", "0.0.0.0"]) == 2
     said = capsys.readouterr().err
-    assert "OpenEnv's protocol knows no token" in said and said.count("\n") == 1
+    assert "OpenEnv's protocol has no token" in said and said.count("\n") == 1

@@ -147,7 +147,7 @@ def test_bodies_are_limited_and_declared(client):
 
 
 def test_errors_are_json(client):
-    assert "No GET /nowhere. /docs says" in refusal(client.get("/nowhere"), 404, "not_found")
+    assert "No GET /nowhere. /docs lists" in refusal(client.get("/nowhere"), 404, "not_found")
     refusal(client.put("/sessions"), 405, "no_method")
     at = new(client)
     answer = client.post(f"{at}/reset", json={"task": 99999999})
