@@ -95,8 +95,8 @@ class ReplayAgent:
             )
         if turn >= len(self._actions[copy]):
             raise ConfigError(
-                f"The recording of copy {copy} has {len(self._actions[copy])} turns and the "
-                "episode goes on: replay it on the task and seed it was recorded on."
+                f"The recording of copy {copy} has {len(self._actions[copy])} turns, but the "
+                "episode has more: replay it with the task and seed that it was recorded with."
             )
         return self._actions[copy][turn]
 

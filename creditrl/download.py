@@ -351,7 +351,7 @@ def _extent(response: Any, have: int) -> tuple[int, int | None]:
         told = response.headers.get("Content-Range", "")
         span = re.fullmatch(rf"bytes ({_SIZE})-{_SIZE}/({_SIZE}|\*)", told)
         if span is None or int(span[1]) != have:
-            raise _Interrupted("the server sent another part than was asked for")
+            raise _Interrupted("the server sent a different part than requested")
         return have, None if span[2] == "*" else int(span[2])
     length = response.headers.get("Content-Length", "")
     return 0, int(length) if re.fullmatch(_SIZE, length) else None

@@ -113,7 +113,7 @@ def _take(fd: int, what: str) -> None:
         raise _refused(what, holder)
     said = f"process {pid} on {host}"
     if locked or here:
-        told = f"{said} wrote {what} and was ended; this process ({os.getpid()}) goes on with it."
+        told = f"{said} wrote {what} and was ended; this process ({os.getpid()}) continues it."
     else:
         told = f"{said} may still write {what}, whose file system has no locks: see that it ended."
     print(f"creditrl: {told}", file=sys.stderr)

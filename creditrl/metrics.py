@@ -92,7 +92,7 @@ class MetricsFile:
                 rows.append(row)
             elif number < len(lines):
                 raise DataError(
-                    f"{self.path}, line {number}: no JSON object. Remove the line to go on."
+                    f"{self.path}, line {number}: not a JSON object. Remove the line to continue."
                 )
         return rows
 

@@ -144,8 +144,8 @@ def _require_inside(name: str, archive: Path) -> None:
     parts = name.replace("\\", "/").split("/")
     if not name or parts[0] == "" or ".." in parts or ":" in parts[0]:
         raise DataError(
-            f"{archive}: names the file {name!r}, which lies outside of the folder. Nothing was "
-            "unpacked; do not trust where the archive comes from."
+            f"{archive}: contains the file {name!r}, whose path leads out of the folder. Nothing "
+            "was unpacked; do not trust the source of the archive."
         )
 
 

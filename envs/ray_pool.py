@@ -130,7 +130,7 @@ class RayPool(WorkerPool):
     def _end(self, worker: int) -> str:
         with contextlib.suppress(Exception):
             self._ray.kill(self._workers[worker][0])
-        return "its machine or process has gone"
+        return "its machine or process was lost"
 
 
 class _Shard:

@@ -39,13 +39,13 @@ _MEASURES = {
 }
 """Heading of each measure."""
 _COLUMNS_SAY = (
-    "Where the credit would lead the policy. Actions ordered: share of the clearly different pairs "
-    "of actions of a state that credit orders as they are worth, and Kendall's tau-b, means over "
-    "states. Cosine and error: of the policy gradient that the credit gives at these states beside "
-    "that of the measured values (what all actions of a state get alike changes neither). Signal: "
-    "squared length of the mean gradient over its variance, per 1,000 turns played. Leakage: share "
-    "of all absolute credit that goes to turns which were worth nothing; wasted: their mean "
-    "absolute credit, in the method's own units."
+    "Where the credit would lead the policy. Actions ordered: share of the pairs of actions in a "
+    "state with clearly different values that the credit orders by value, and Kendall's tau-b, "
+    "means over states. Cosine and error: of the credit's policy gradient at these states, "
+    "compared with that of the measured values (adding a constant to all actions of a state "
+    "changes neither). Signal: squared length of the mean gradient over its variance, per 1,000 "
+    "turns played. Leakage: share of all absolute credit that goes to turns without effect; "
+    "wasted: their mean absolute credit, in the method's own units."
 )
 
 
@@ -74,8 +74,8 @@ def credit_summary(result: EnvResult, rollouts: int) -> list[str]:
         f"{rollouts} continuations for the value of each and {actions['playings']} episodes for "
         f"its credit. Of {actions['pairs']} pairs {actions['clear']} differ by two standard errors "
         "or more; the others are left out of the order.",
-        f"Turns that were worth nothing: {result.idle} (the state stayed as it was, or success was "
-        "out of reach).",
+        f"Turns without effect: {result.idle} (the state did not change, or success was out of "
+        "reach).",
     ]
 
 
@@ -83,7 +83,7 @@ def credit_tables(result: EnvResult) -> list[Table]:
     """Return the terminal's tables, best score first, non-methods below."""
     from creditrl.console import table
 
-    tables = [table(*_columns(result), title=f"{result.env}: credit beside the true advantage")]
+    tables = [table(*_columns(result), title=f"{result.env}: credit and the true advantage")]
     if any(score.measures for score in result.scores):
         title = f"{result.env}: where the credit would lead the policy"
         tables.append(table(*_measure_columns(), title=title))

@@ -176,7 +176,7 @@ class _Worker:
 
     def _last_words(self) -> str:
         lines = self.log.read_text("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else "it ended without a word"
+        return lines[-1] if lines else "it ended without a message"
 
     def close(self) -> None:
         stop(self._process)

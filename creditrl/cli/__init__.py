@@ -113,7 +113,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "bench",
         "bench envs | conformance ENV",
-        "measure speed, compare answers, ours beside upstream's",
+        "measure speed and credit; compare with upstream's programs",
         "creditrl.cli.bench",
     ),
 )

@@ -95,13 +95,13 @@ class BenchSearchOptions:
 
 
 _COMMANDS = {
-    "envs": "speed of environments, ours beside upstream's",
+    "envs": "speed of environments, compared with upstream's",
     "conformance ENV": "games on our engine and on upstream's, compared answer by answer",
     "tasks ID": "whether an environment's tasks can be solved",
     "search": "time and memory of WebShop's search",
     "credit": "the credit of every method against true advantages",
     "methods": "methods compared, equally tuned and tested on many seeds",
-    "train": "tokens per second and memory of training, beside TRL's",
+    "train": "tokens per second and memory of training, compared with TRL's",
     "baselines": "the table of random actions, the expert and small policies",
     "small": "results of the small recipes",
     "actions": "the cost of choosing among listed actions",

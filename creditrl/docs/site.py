@@ -130,8 +130,8 @@ def refuse_foreign(folder: Path, *, versions: bool = False) -> None:
     if (folder / MARK).is_file() and (folder / VERSIONS).is_file() != versions:
         held, word = ("one site", "without") if versions else ("versions of the site", "with")
         raise RunFolderError(
-            f"{folder} holds {held}; nothing was overwritten. Choose another --out, or go on "
-            f"{word} --versions."
+            f"{folder} holds {held}; nothing was overwritten. Choose another --out, or repeat the "
+            f"command {word} --versions."
         )
 
 

@@ -176,7 +176,7 @@ def _conversation(number: int, record: Any, form: PromptForm) -> Conversation:
         try:
             said = read_json(said, most=MOST_FILE)
         except OutsideJSONError:
-            raise _MalformedError(f"{key} is text and no JSON; expected a list") from None
+            raise _MalformedError(f"{key} is text, but not JSON; expected a list") from None
     if not isinstance(said, list) or not said:
         raise _MalformedError(f"{key} is {_kind(said)}; expected a list of messages")
     messages = [_message(message, f"{key}[{i}]") for i, message in enumerate(said)]

@@ -136,7 +136,7 @@ def _splits(context: Context) -> list[Block]:
         Table(("family", "checkpoint", "split", "success %"), tuple(rows), left=3),
         *missing(
             alone,
-            "any second split, seen beside unseen",
+            "a second split, to compare seen with unseen",
             "train with --eval.also-splits valid_seen (or the environment's name for it), or "
             "evaluate by `creditrl eval ID --split ...` and name that file too",
         ),
@@ -163,8 +163,8 @@ def _lengths(context: Context) -> list[Block]:
         return [*blocks, *missing(without, "how many turns the expert takes", how)]
     blocks.append(
         Paragraph(
-            "Solved of all tasks (seeds pooled), by the turns that the expert takes; behind it the "
-            f"gain over {context.baseline.name}, relative to its share."
+            "Solved tasks of all tasks (seeds pooled), by the number of turns that the expert "
+            f"takes; after the comma, the gain over {context.baseline.name}, relative to its share."
         )
     )
     shown = [family for family in context.families if family.name in found]
@@ -183,7 +183,9 @@ def _lengths(context: Context) -> list[Block]:
             if family is not context.baseline and name in base:
                 gain = relative_gain(share, base[name])
                 told = (
-                    "the baseline none" if math.isnan(gain) else f"{number(gain, 100, 1, True)} %"
+                    "baseline solved none"
+                    if math.isnan(gain)
+                    else f"{number(gain, 100, 1, True)} %"
                 )
                 cell += f", {told}"
             cells.append(cell)
@@ -290,7 +292,7 @@ def _reach(context: Context) -> list[Block]:
         return [*blocks, Paragraph("No run was trained: these are only evaluations.")]
     base = [reach_curve(run)[0] for run in context.baseline.members]
     spread = seed_spread([best(curve) for curve in base])
-    columns = ["run", "seed", "success is of"]
+    columns = ["run", "seed", "success measured on"]
     targets = []
     if spread.n:
         several = " (mean over seeds)" if spread.n > 1 else ""

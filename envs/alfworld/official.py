@@ -175,8 +175,8 @@ class OfficialGames(TaskSet):
         if not os.path.isdir(self._folder):
             there = ", ".join(s for s in OFFICIAL_SPLITS if os.path.isdir(self._folder.parent / s))
             raise DataError(
-                f"{self._folder}: no such folder, so there is no split {split!r}; there are: "
-                f"{there}. `{_get(home)}` brings what is missing."
+                f"{self._folder}: no such folder, so there is no split {split!r}; found: {there}. "
+                f"Run `{_get(home)}` to get what is missing."
             )
         self._listing = list_games(self._folder)
         if not len(self):
@@ -188,7 +188,7 @@ class OfficialGames(TaskSet):
         if self.damaged:
             warnings.warn(
                 f"{len(self.damaged):,} of {len(self):,} games of {self._folder} are damaged and "
-                f"cannot be begun, the first: {self.damaged[0].data.damage}",
+                f"cannot be played, the first: {self.damaged[0].data.damage}",
                 stacklevel=2,
             )
 

@@ -30,6 +30,6 @@ def make_named(option: str, which: str, known: Mapping[str, str]) -> Any:
     except TypeError:
         raise ConfigError(
             f"{option}={which!r}: expected "
-            + (f"{option}='{name}', nothing behind it." if colon else f"'{name}:<argument>'.")
+            + (f"{option}='{name}', without an argument." if colon else f"'{name}:<argument>'.")
         ) from None
     return factory(*given)

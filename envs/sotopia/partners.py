@@ -140,8 +140,8 @@ class ReplayPartner:
         if len(ask.turns) >= len(turns):
             return PartnerReply(
                 "",
-                error=f"the recording of {ask.combination.id!r} has {len(turns)} turns, "
-                f"and turn {len(ask.turns)} is asked for",
+                error=f"the recording of {ask.combination.id!r} has only {len(turns)} turns, but "
+                f"turn {len(ask.turns)} is needed",
             )
         action = turns[len(ask.turns)][ask.side]
         if action.argument.strip():

@@ -315,8 +315,8 @@ class UnityClient:
                     status, found = self._post(action, content, seconds)
                 except ConnectionRefusedError:
                     why = (
-                        "nobody listens there. Start VirtualHome's simulator with -http-port, or "
-                        "give its url"
+                        "no simulator is listening there. Start VirtualHome's simulator with "
+                        "-http-port, or give its url"
                     )
                     continue
                 if status == 200:

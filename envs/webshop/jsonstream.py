@@ -85,7 +85,7 @@ def _items(
                     break
                 text.expect(",")
         if text.peek():
-            raise text.error(f"goes on with {text.peek()!r} after its end")
+            raise text.error(f"continues with {text.peek()!r} after its end")
 
 
 def _opened(path: Path, mend: str) -> IO[bytes]:

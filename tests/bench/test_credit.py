@@ -388,7 +388,7 @@ def test_bench_credit_measures_resumes_and_refuses_other_settings(tmp_path, caps
     words = ["bench", "credit", "--tiny", "--envs", "visualsokoban", "--out", str(out)]
     assert run([*words, "--methods", "grpo,gigpo"]) == 0
     told = capsys.readouterr().out
-    assert "credit beside the true advantage" in told and f"Wrote {out / 'credit.md'}" in told
+    assert "credit and the true advantage" in told and f"Wrote {out / 'credit.md'}" in told
     first = json.loads((out / "credit.json").read_text())["environments"]["VisualSokoban"]
     assert [score["name"] for score in first["scores"]] == [
         *("grpo", "gigpo", "constant", "random", "position"),

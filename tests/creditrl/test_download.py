@@ -335,7 +335,7 @@ def test_no_file_is_written_outside_of_the_folder(tmp_path):
     archive = tmp_path / "toy.zip"
     for name in ("../evil", "/evil", "a/../../evil", "..\\evil", "C:/evil"):
         archive.write_bytes(zipped({"good": b"1", name: b"2"}))
-        with pytest.raises(DataError, match="outside of the folder"):
+        with pytest.raises(DataError, match="out of the folder"):
             unpack(archive, tmp_path / "in" / "out")
         assert [path.name for path in tmp_path.rglob("*")] == ["toy.zip"]
     # Nor does a link in an archive become one on the disk.

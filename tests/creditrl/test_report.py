@@ -262,8 +262,8 @@ def test_expert_length_and_the_gain_over_the_baseline(tmp_path):
     assert table.columns == ("expert's turns", "gigpo", "grpo")
     assert table.rows == (
         ("0-4", "1/2 (50.0 %)", "2/2 (100.0 %), +100.0 %"),
-        ("5-9", "0/1 (0.0 %)", "1/1 (100.0 %), the baseline none"),
-        ("10-14", "0/1 (0.0 %)", "0/1 (0.0 %), the baseline none"),
+        ("5-9", "0/1 (0.0 %)", "1/1 (100.0 %), baseline solved none"),
+        ("10-14", "0/1 (0.0 %)", "0/1 (0.0 %), baseline solved none"),
     )
 
 

@@ -172,7 +172,7 @@ def test_an_incomplete_last_line_is_dropped_and_appending_continues(tmp_path):
         again.append({"update": 3})
         assert [row["update"] for row in MetricsFile(file.path).read()] == [*left, 3]
     file.path.write_text('{"update": 1}\noops\n{"update": 3}\n')
-    with pytest.raises(DataError, match=r"metrics\.jsonl, line 2: no JSON object"):
+    with pytest.raises(DataError, match=r"metrics\.jsonl, line 2: not a JSON object"):
         file.read()
 
 

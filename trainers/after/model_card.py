@@ -143,9 +143,7 @@ def _what(facts: CardFacts) -> str:
         else f"`{_base(facts)}`"
     )
     chosen = {"last": "as it was last", "best": "as it was best on the validation split"}
-    after = (
-        f" of {facts.update:,} updates" if facts.update is not None else " of a run that goes on"
-    )
+    after = f" of {facts.update:,} updates" if facts.update is not None else " of an unfinished run"
     return (
         f"A policy for `{facts.environment}`, {chosen[facts.which]}{after}. It began as {begun} "
         f"and was trained with `{facts.method}` ({facts.paper}), recipe `{facts.recipe}`, by "

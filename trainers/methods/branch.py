@@ -45,7 +45,7 @@ class BranchConfig(Checked):
     turns: NonNegative = 0.5
     """Average number of turns played in branches per turn of those episodes."""
     ways: Count = 1
-    """Branches out of a state at which episodes branch."""
+    """Branches from each state at which episodes branch."""
     anchor: StateSource | None = "state"
     """What identifies a state within a group at one turn; None: only first states are equal."""
     shrink: NonNegative = 1.0

@@ -102,7 +102,7 @@ def test_examples_and_unlearned_messages_are_not_turns(tmp_path):
     [
         ([], "it is empty; expected an object"),
         ({"id": 1}, "no field 'conversations' or 'messages'"),
-        ({"messages": "Hello"}, "messages is text and no JSON"),
+        ({"messages": "Hello"}, "messages is text, but not JSON"),
         ({"messages": []}, "messages is empty; expected a list"),
         ({"messages": [3]}, r"messages\[0\] is the number 3; expected an object"),
         ({"messages": [{"role": "user"}]}, r"messages\[0\] has the fields \['role'\]"),
@@ -112,7 +112,7 @@ def test_examples_and_unlearned_messages_are_not_turns(tmp_path):
         ({"conversations": [*ETO["conversations"], ETO["conversations"][-1]]}, "two answers in a"),
         ({**ETO, "reward": "good"}, "reward is text; expected a number"),
         ({**ETO, "reward": 10**400}, "reward is inf; expected a finite number"),
-        ({"messages": "[" * 100_000}, "messages is text and no JSON"),
+        ({"messages": "[" * 100_000}, "messages is text, but not JSON"),
     ],
 )
 def test_malformed_records_are_named_with_their_field(record, message, tmp_path):

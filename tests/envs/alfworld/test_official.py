@@ -229,7 +229,7 @@ def test_missing_data_names_the_folder_and_the_command(tmp_path: Path) -> None:
         write_trial(tmp_path, f"train/{MUG}-{number}/trial_T{number}", game())
     write_trial(tmp_path, f"train/{MUG}-3/trial_T3", None, trajectory())
     assert "0 games; left out: 3 no traj_data.json, 1 no game file." in refused(tmp_path)
-    assert "there is no split 'valid_seen'; there are: train" in refused(tmp_path, "valid_seen")
+    assert "there is no split 'valid_seen'; found: train" in refused(tmp_path, "valid_seen")
 
 
 @pytest.mark.parametrize(

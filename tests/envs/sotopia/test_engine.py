@@ -342,7 +342,7 @@ def test_a_replay_repeats_empty_long_and_multi_line_turns(combination: Combinati
     assert frame.info["ending"][0] == "left" and frame.info["dialogue_turn"][0] == 8
     assert 'said: "two lines"' in frame.text[0] and "a" * 2_001 not in frame.text[0]
     frame = one_step(combination, "say: x", ReplayPartner({combination.id: turns[:1]}))
-    assert "has 1 turns, and turn 1 is asked for" in frame.info["error"][0]
+    assert "has only 1 turns, but turn 1 is needed" in frame.info["error"][0]
 
 
 @pytest.mark.parametrize("order", ["round-robin", "simultaneous", "random"])

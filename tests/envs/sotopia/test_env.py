@@ -127,7 +127,7 @@ def test_names_make_partners_and_judges(monkeypatch: pytest.MonkeyPatch) -> None
     ("make", "which", "message"),
     [
         (make_partner, "smalltalk", "Did you mean 'small-talk'"),
-        (make_partner, "small-talk:loud", "expected partner='small-talk', nothing behind it"),
+        (make_partner, "small-talk:loud", "expected partner='small-talk', without an argument"),
         (make_partner, 3, "partner is an int: expected a name"),
         (make_judge, "chat", "'chat:<argument>'"),
         (make_judge, "rule", "judge='rule' is unknown"),

@@ -216,7 +216,9 @@ def test_an_unreachable_simulator_is_reported_after_all_tries() -> None:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         client = UnityClient(UnitySettings(url, retries=2, backoff=0.001))
-        with pytest.raises(SimulatorError, match=r"nobody listens there.*\(3 tries\)\.$"):
+        with pytest.raises(
+            SimulatorError, match=r"no simulator is listening there.*\(3 tries\)\.$"
+        ):
             client.idle()
 
 

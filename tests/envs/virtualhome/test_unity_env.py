@@ -229,7 +229,7 @@ def test_a_dead_or_busy_simulator_is_named(simulator: Apartment) -> None:
     with socket.socket() as taken:  # bound, but not listening
         taken.bind(("127.0.0.1", 0))
         simulator.url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(SimulatorError, match="nobody listens there"):
+        with pytest.raises(SimulatorError, match="no simulator is listening there"):
             make(simulator).reset(seed=0)
 
 

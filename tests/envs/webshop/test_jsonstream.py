@@ -67,7 +67,7 @@ def test_compressed_files_are_decompressed(tmp_path: Path, ending: str, pack) ->
         ("[1, 2", "ends too early; after 2 values"),
         ("[1, 2,", "ends too early; after 2 values"),
         ("[1 2]", "has '2' where ',' is expected; after 1 values"),
-        ("[1, 2]]", "goes on with ']' after its end"),
+        ("[1, 2]]", "continues with ']' after its end"),
         ("[1, nul, 2]", "is not JSON there: .*after 1 values"),
         ('["abc]', "Unterminated string.*is the file cut"),
         ("[" * 100_000, "is nested too deeply"),
