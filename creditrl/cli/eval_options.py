@@ -46,7 +46,7 @@ class EvalOptions:
     """Copies of the environment that play at once; None: 64, or 8 with ``command``, which starts a
     process for each."""
     schedule: Literal["auto", "lockstep", "free"] = "auto"
-    """``free``: each copy plays on as soon as its own reply arrives, and starts the next episode
+    """``free``: each copy continues as soon as its own reply arrives, and starts the next episode
     when its own has ended. ``lockstep``: one call per turn for all copies, in blocks of episodes.
     ``auto``: free with endpoints and vLLM."""
     seed: int = 0

@@ -42,7 +42,7 @@ class ReportOptions:
     way: str = "sampled"
     """Which evaluation of training runs to compare: sampled or greedy."""
     target: float = 0.6
-    """Share of solved tasks for "updates and turns until"."""
+    """Success rate, above 0 up to 1: the analysis shows when each run first reached it."""
     expert: str | None = None
     """File of `creditrl eval ID --agent expert`, for the number of turns of each task."""
     out: str | None = None

@@ -45,7 +45,7 @@ class ServeOptions:
     pages: bool = False
     """WebShop only: serve its pages instead, for a person with a browser."""
     task: str | None = None
-    """With ``--pages``: name the address of this task (index or id) first; None: that of task 0."""
+    """With ``--pages``: show the address of this task (index or id); None: of task 0."""
 
 
 def run(argv: list[str]) -> int:

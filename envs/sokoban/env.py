@@ -51,7 +51,8 @@ class SokobanConfig:
     min_optimal_moves: int | None = None
     """Minimum number of moves of a generated level's shortest solution; None: the tier's."""
     max_optimal_moves: int | None = None
-    """Maximum moves of a generated level's shortest solution, 0 for no limit; None: the tier's."""
+    """Maximum number of moves of a generated level's shortest solution, 0 for no limit; None: the
+    tier's."""
     observation: Literal["text", "image", "both"] = "text"
     """The agent's observation; ``both`` is a dict of ``text`` and ``image``."""
     image: Literal["tiles", "tiny"] = "tiles"

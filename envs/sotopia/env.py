@@ -69,7 +69,8 @@ class SotopiaConfig:
     """Turns after which the dialogue ends; both sides' turns count. sotopia 0.1.5 has 20; the
     published GPT-4 episodes of 2023 had 21."""
     max_stale: int = 2
-    """Maximum number of trailing ``nothing`` actions; more end it. Off-turn ones count."""
+    """Maximum number of consecutive ``nothing`` actions, including those of the side whose turn it
+    is not; more end the dialogue."""
     order: Order = "round-robin"
     """Who acts: ``round-robin``, ``simultaneous``, or ``random`` (one of the two per turn)."""
     visibility: Visibility = "relationship"
