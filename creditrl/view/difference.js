@@ -108,7 +108,7 @@ async function differenceTask(a, b, tasks, place) {
   };
   keys = {
     j: () => show(turn + 1), k: () => show(turn - 1), n: () => go(1), p: () => go(-1),
-    d: () => (parted < 0 ? note("The two did the same in every turn.") : show(parted)),
+    d: () => (parted < 0 ? note("Both took the same action at every turn.") : show(parted)),
   };
   mark();
   const chooser = (name, side, x, i, letter) => choose(`${name}:`,
@@ -119,7 +119,7 @@ async function differenceTask(a, b, tasks, place) {
     el("p.goal.text", {}, one.goal),
     el("div.row", {}, chooser(`A, ${a.about.name}`, 0, a, first, "a"), chooser(`B, ${b.about.name}`, 1, b, second, "b"),
       el("span.soft", {}, `solved: A ${percent(task.success[0])}, B ${percent(task.success[1])}`),
-      el("span", {}, parted < 0 ? "The same actions throughout." : `They part at turn ${parted}.`)),
+      el("span", {}, parted < 0 ? "Both took the same actions." : `Their actions first differ at turn ${parted}.`)),
     el("div.scroll", {}, list),
     detail,
   ];

@@ -87,7 +87,7 @@ async function viewEpisode(place) {
 
 const noGap = (about) => `Fewer than two methods scored these turns: ${about.score_it}`;
 
-/** Return the turn over which the methods part most, -1 where none has two. */
+/** Return the turn on which the methods differ most, -1 where none has two. */
 function widest(gap) {
   let most = -1;
   gap.forEach((value, t) => {
@@ -290,13 +290,13 @@ function numbersOf(run, episode, turn, t) {
     ["rewards from here on", number(episode.togo[t])],
     ["score afterwards", number(turn.score)],
     turn.segment && ["sub-goal", said(turn.segment)],
-    turn.expert && ["the expert would have", said(turn.expert)],
+    turn.expert && ["expert's action", said(turn.expert)],
     turn.tokens > 0 && ["tokens of the reply",
       `${count(turn.tokens)}${known(turn.logprob) ? `, log-probability ${number(turn.logprob)}` : ""}`],
     turn.cost > 0 && ["cost of the reply", `$${number(turn.cost)}`],
     ["state", turn.state
       ? el("a", { href: at(["state", turn.state], { run: run || null }) },
-        turn.same > 1 ? `${count(turn.same)} turns left this state` : "left only by this turn")
+        turn.same > 1 ? `${count(turn.same)} turns started in this state` : "only this turn started in this state")
       : el("span.soft", {}, "not recorded (--rollout.record all)")],
   ].filter(Boolean);
   return [el("h2", {}, `Turn ${t} of ${episode.turns.length - 1}`),

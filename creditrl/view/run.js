@@ -250,7 +250,7 @@ async function finder(run, about, index) {
   const parted = el("details", { open: unfolded, toggle: () => {
     unfolded = parted.open;
     if (unfolded) return fill();
-  } }, el("summary", {}, "Turns over which the methods part most"));
+  } }, el("summary", {}, "Turns on which the methods differ most"));
   if (unfolded) await fill();
   return [
     el("h2", {}, "Episodes"),

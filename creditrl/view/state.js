@@ -63,12 +63,12 @@ async function viewState(place) {
   table_.id = "actions";
   const hidden = methods.length - shown.length;
   return [
-    el("div.row", {}, el("h1", {}, `${count(data.count)} turns left this state`),
+    el("div.row", {}, el("h1", {}, `${count(data.count)} turns started in this state`),
       el("span.soft", {}, `${count(data.actions.length)} actions, ${count(data.tasks)} ${data.tasks > 1 ? "tasks" : "task"}, state ${data.state}`)),
     el("div.state", {},
-      el("section.said", {}, el("h3", {}, "What was seen"),
+      el("section.said", {}, el("h3", {}, "Observation"),
         el("div.pair", {}, picture, (seen.observation || !picture) && el("pre", {}, seen.observation || "(none)"))),
-      el("div", {}, el("h3", {}, "What was done, and what came of it (means)"),
+      el("div", {}, el("h3", {}, "Actions taken here, and their results (means)"),
         el("div.scroll", {}, table_))),
     el("h2", {}, data.count > data.episode.length ? `The first ${count(data.episode.length)} turns` : "The turns"),
     hidden > 0 && el("p.soft", {}, `Credit by ${hidden} more methods is in each episode.`),

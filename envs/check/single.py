@@ -396,13 +396,13 @@ def expert_finishes(subject: Subject) -> str:
             continue
         before = state_key(env)
         plan = expert_plan(env)
-        expect(state_key(env) == before, f"seed {seed}: expert_plan() leaves another state behind")
+        expect(state_key(env) == before, f"seed {seed}: expert_plan() changes the state")
         followed = [action]
         terminated = truncated = False
         turns = 0
         while not (terminated or truncated):
             if action is None:
-                broken(f"seed {seed}: the expert gives up after {turns} turns of its own")
+                broken(f"seed {seed}: the expert has no action after {turns} of its own turns")
             *_, terminated, truncated, info = env.step(action)
             turns += 1
             expect(info["grounded"], f"seed {seed}: the expert's {action!r} cannot be executed")
@@ -418,7 +418,7 @@ def expert_finishes(subject: Subject) -> str:
         )
         expect(
             plan == followed or (plan is None and not info["success"]),
-            f"seed {seed}: expert_plan() says {plan}, expert_action() did {followed}",
+            f"seed {seed}: expert_plan() is {plan}, but expert_action() gave {followed}",
         )
     env.close()
     if not started:

@@ -74,7 +74,8 @@ class Rules:
     max_turns: int = 20
     """Turns after which it ends; both sides' turns count."""
     max_stale: int = 2
-    """Maximum number of trailing ``none`` actions; more end it. Off-turn ones count too."""
+    """Maximum number of consecutive ``none`` actions, including those of the side whose turn it is
+    not; more end it."""
     order: Order = "round-robin"
     """``round-robin`` (side 0 opens), ``simultaneous``, or ``random`` (one of the two per turn)."""
 

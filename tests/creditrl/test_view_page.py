@@ -224,7 +224,7 @@ def test_strip_and_conversation_move_together(browser, told):
 
 def test_the_same_state_panel_shows_actions_and_their_outcomes(browser, two):
     browser.show(f"{two.address}/{VIEWS['state']}", "state")
-    assert "24 turns left this state" in browser.text("h1")
+    assert "24 turns started in this state" in browser.text("h1")
     table = browser.text("#actions")
     assert "look" in table and "take mug 1" in table
     assert browser.count("#turns tbody tr") == 24
@@ -239,8 +239,8 @@ def test_the_difference_shows_where_two_runs_diverge(browser, two):
     pair = {"a": "2/u2/2", "b": "2/u2/2"}
     query = "&".join(f"{k}={quote(v, safe='')}" for k, v in pair.items())
     browser.show(f"{two.address}/{VIEWS['difference']}?{query}", "difference")
-    # The first run has LOST, the second SLOW: they diverge at the sixth action.
-    assert LOST[:5] == SLOW[:5] and "They part at turn 5." in browser.text()
+    # In the first run it is LOST, in the second SLOW: they part at the sixth action.
+    assert LOST[:5] == SLOW[:5] and "Their actions first differ at turn 5." in browser.text()
     assert browser.count("tr.parted") == 1 and "A at turn 5" in browser.text(".two")
     browser.press("k")
     assert "A at turn 4" in browser.text(".two")
