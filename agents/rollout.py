@@ -560,8 +560,8 @@ class _Play:
             raise ConfigError(
                 f"{self.venv.env_class.env_id} has no state keys of source {self.hash_states!r} "
                 f"({error}), but a state hash is needed at every turn. Hash the observation "
-                'instead (source "text" of creditrl.wrappers.StateHash; in a recipe, '
-                "--method.anchor text), or implement Engine.state_keys."
+                "instead (in a recipe, --method.anchor text; otherwise, source 'text' of "
+                "creditrl.wrappers.StateHash), or implement Engine.state_keys."
             ) from error
         except WorkerError:
             # A dead worker is detected here. Its copies end with their next step; the others
