@@ -175,7 +175,7 @@ def test_an_agent_that_chooses_from_a_list_gets_it_when_places_are_stored():
 
 def test_a_finished_episode_is_not_continued():
     _, places = played("yyy")
-    with pytest.raises(EpisodeOverError, match="Its outcome is known"):
+    with pytest.raises(EpisodeOverError, match="its outcome is known"):
         continue_episodes(
             ExactVectorEnv(1), RandomAgent(0), PLAIN, [places[0][3].snapshot], [places[0][3].talk]
         )

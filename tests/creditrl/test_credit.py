@@ -200,7 +200,7 @@ def test_transitions_of_a_search_and_demonstrations_are_not_scored(tmp_path, cap
     tree = train(tmp_path / "tree", "three_spo")
     assert run(["credit", str(tree), "--method=grpo,three_spo"]) == 2
     out = capsys.readouterr().out
-    assert out.count("is a single transition of a search") == 2
+    assert out.count("is a single transition of a tree search") == 2
     shown = train(tmp_path / "shown", "sft", "--budget.updates=1")
     assert run(["credit", str(shown), "--method=pg"]) == 2
     assert "learned from an expert's turns" in capsys.readouterr().err
