@@ -239,7 +239,7 @@ def test_the_difference_shows_where_two_runs_diverge(browser, two):
     pair = {"a": "2/u2/2", "b": "2/u2/2"}
     query = "&".join(f"{k}={quote(v, safe='')}" for k, v in pair.items())
     browser.show(f"{two.address}/{VIEWS['difference']}?{query}", "difference")
-    # In the first run it is LOST, in the second SLOW: they part at the sixth action.
+    # The first run has LOST, the second SLOW: they diverge at the sixth action.
     assert LOST[:5] == SLOW[:5] and "Their actions first differ at turn 5." in browser.text()
     assert browser.count("tr.parted") == 1 and "A at turn 5" in browser.text(".two")
     browser.press("k")
