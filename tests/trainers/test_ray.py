@@ -396,7 +396,7 @@ def test_an_actor_killed_for_its_memory_is_handled_like_any_lost_one(monkeypatch
     monkeypatch.setattr(engines, "_start", lambda *, again: begun)
     engines._stale = None
     # If none survives, the run reports what Ray said.
-    with pytest.raises(EngineError, match="4 engines .* lasted .*running low on memory"):
+    with pytest.raises(EngineError, match="4 engines .* were lost, .*running low on memory"):
         engines.answer({}, [Prompt("", copy=0)], torch.zeros(1, 1))
     assert engines.lost == 4 and not engines._places
 
