@@ -111,7 +111,9 @@ def similar_states(text_N: Sequence[str], group_N: IntArray, threshold: float) -
 
     In order, a turn joins the first state of its group whose first text has a similarity of at
     least ``threshold``; else it starts another one. Similarity is ``2 M / T`` with M matching and T
-    total characters of both (``difflib.SequenceMatcher``), as in the authors' released code.
+    total characters of both (``difflib.SequenceMatcher``), as in the authors' released code. There,
+    the state's first text is the matcher's second: from 200 characters on, frequent characters of
+    that one do not count, so that the order matters.
 
     Args:
         text_N: observation before each turn.
@@ -144,4 +146,4 @@ def _alike(first: str, text: str, threshold: float) -> bool:
     most = int((1 - threshold) * (len(first) + len(text)) + 1e-6)
     if Indel.distance(first, text, score_cutoff=most) > most:
         return False
-    return SequenceMatcher(None, first, text).ratio() >= threshold
+    return SequenceMatcher(None, text, first).ratio() >= threshold

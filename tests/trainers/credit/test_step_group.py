@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import string
 from difflib import SequenceMatcher
 
 import numpy as np
@@ -135,10 +136,51 @@ def test_similar_states_are_difflibs(texts, threshold):
     expected = []
     for text in texts:
         alike = [
-            n for first, n in firsts if SequenceMatcher(None, first, text).ratio() >= threshold
+            n for first, n in firsts if SequenceMatcher(None, text, first).ratio() >= threshold
         ]
         if not alike:
             firsts.append((text, len(firsts)))
         expected.append(alike[0] if alike else len(firsts) - 1)
     found = similar_states(texts, np.zeros(len(texts), int), threshold)
     assert found.tolist() == expected
+
+
+LETTERS = string.ascii_letters + string.digits + ".,;:-+*/"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "threshold"),
+    [
+        # 199 and 201 characters: 198 equal ones of each, 396 / 400.
+        ("x" + "ab" * 99, "y" + "ab" * 100, 0.9),
+        # 211 and 281: 210 equal ones of each, 420 / 492. With 3 and 4 times each of 70 characters.
+        ("(" + LETTERS * 3, ")" + LETTERS * 4, 0.8),
+    ],
+)
+def test_long_texts_are_compared_in_the_authors_order(first, second, threshold):
+    # From 200 characters on, difflib ignores the frequent characters of its second text: those that
+    # occur more than 1 + 1 % of its length times. That is all of `second`, and none of `first`. The
+    # authors' function, run on the same texts, gave these numbers: the state's text comes second.
+    group = np.zeros(2, int)
+    assert similar_states([first, second], group, threshold).tolist() == [0, 0]
+    assert similar_states([second, first], group, threshold).tolist() == [0, 1]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.sampled_from([0, 1, 2, 3, 5]), min_size=30, max_size=45),
+    st.lists(st.tuples(st.integers(0, 44), st.sampled_from(["", "wall", "a"])), max_size=4),
+    st.sampled_from([0.3, 0.6, 0.9]),
+)
+def test_no_long_text_is_passed_over_before_difflib_sees_it(words, changes, threshold):
+    # The distance by which most texts are told apart bounds difflib's ratio, ignored characters or
+    # not: the result is difflib's alone.
+    named = ["drawer", "shelf 1", "lamp", "bed 22", "wall", "pen"]
+    one = [named[word] for word in words]
+    other = list(one)
+    for place, word in changes:
+        other[place % len(other)] = word
+    first, text = " ".join(one), " ".join(other)
+    alike = SequenceMatcher(None, text, first).ratio() >= threshold
+    found = similar_states([first, text], np.zeros(2, int), threshold)
+    assert found.tolist() == [0, 0 if alike or text == first else 1]
