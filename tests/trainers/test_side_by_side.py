@@ -172,7 +172,9 @@ def corridor(
     return make_trajectory(turns[:-1], **of)
 
 
-THREE_SPO = {"s": ThreeSPO(ThreeSPOConfig(normalise="mean", scores=StateScoreConfig(alpha=1.0)))}
+TEXT = TreeConfig(source="text", scope="shared")
+ALPHA_1 = StateScoreConfig(alpha=1.0)
+THREE_SPO = {"s": ThreeSPO(ThreeSPOConfig(normalise="mean", scores=ALPHA_1, tree=TEXT))}
 
 
 def test_three_spo_compares_transitions_from_equal_states(policy):
@@ -190,7 +192,7 @@ def test_three_spo_counts_states_of_earlier_episodes(policy):
     before = [corridor("b", "ABC", False, group=1), corridor("c", "ABC", False, group=1)]
     played = [corridor("x", "ABB", True), corridor("y", "AAB", False)]
     w = 0.5 * np.exp(-0.2)
-    reward = [w, 0.0, w + (0.5 - w) * 1.0]  # out of A: x, y, and y again, which ends: S' = 0
+    reward = [w, 0.0, w]  # out of A: x, y, and y again, which ends in B, where all failed: S' = 1
     expected = [reward[0], 0.0, reward[1], reward[2]] - np.mean(reward)
     expected[1] = 0.0
     _, given = credit_side_by_side(THREE_SPO, played, policy, ROLLOUT, fit_on=before)
@@ -205,7 +207,9 @@ def test_three_spo_compares_scores_with_those_of_earlier_episodes(policy):
     before = [corridor(name, "ABC", False, group=1, score=0.5) for name in "bc"]
     played = [corridor("x", "ABZ", True, score=0.8), corridor("y", "AAC", False, score=0.2)]
     rates = StateScoreConfig(novelty=False, differences="rates")
-    graded = ThreeSPOConfig(normalise="mean", scores=rates, tree=TreeConfig(success="score"))
+    graded = ThreeSPOConfig(
+        normalise="mean", scores=rates, tree=dataclasses.replace(TEXT, success="score")
+    )
     _, credit = credit_side_by_side({"s": ThreeSPO(graded)}, played, policy, ROLLOUT, fit_on=before)
     np.testing.assert_allclose(credit["s"], [0.1, 0, 0.1, -0.2], atol=1e-6)
 
@@ -236,8 +240,8 @@ def test_missing_fields_of_episodes_are_named_with_how_to_record_them(
 
 def test_state_hashes_are_computed_from_stored_texts(policy):
     played = play(policy, hash_states=None)
-    _, credit = credit_side_by_side(of("hgpo", "three_spo"), played, policy, ROLLOUT)
-    assert credit["hgpo"].any() and credit["three_spo"].any()
+    _, credit = credit_side_by_side(of("hgpo") | THREE_SPO, played, policy, ROLLOUT)
+    assert credit["hgpo"].any() and credit["s"].any()
 
 
 def test_transitions_of_a_search_do_not_count_as_episodes(policy, episodes):

@@ -34,6 +34,7 @@ OWN = {
     "rft_small": ABLE,
     "dpo_small": ABLE,
     "three_spo_small": ABLE,
+    "three_spo_rates_small": ABLE,
 }
 
 

@@ -47,9 +47,9 @@ class TreeConfig(Checked):
     rollouts: Annotated[int, Bounds(2)] = 8
     """Rollouts at a state of score 1; a single transition has nothing to be compared with."""
     branches: Count = 32
-    """Finished branches after which a task ends."""
-    transitions: Count = 8
-    """Transitions after which a task ends, in multiples of the environment's turn limit."""
+    """Completed branches after which a task ends, if its frontier is not empty before (the released
+    code's 32 trajectories; the paper prints only the frontier). A task also ends when it has
+    expanded as many states as that many branches of the turn limit have."""
     backtrack: bool = True
     """Ablation: False restarts at the first state when a branch ends."""
     revisit: bool = True
@@ -67,10 +67,14 @@ class TreeConfig(Checked):
     with the fewest turns, from which a branch is nearly an episode."""
     uniform: int | None = None
     """Ablation: a fixed number of rollouts at every state, whatever its score."""
-    source: StateSource = "text"
-    """What identifies a state: the complete observation, or the simulator's state."""
-    scope: Literal["shared", "task"] = "shared"
-    """Whether all tasks share the counts of equal states, or every task has its own."""
+    source: StateSource = "state"
+    """What identifies a state. "state": the simulator's state. The paper's s_t "includes the
+    current room description, visible objects, and inventory status", which the text of one
+    observation does not: after "Nothing happens." every state would be the same. "text": that text
+    (the released code)."""
+    scope: Literal["shared", "task"] = "task"
+    """Whether every task has its own counts, or all tasks share those of equal states (the released
+    code). A state does not name the goal, and what succeeds for one fails for another."""
     success: Literal["success", "score"] = "success"
     """R_success, also of the trajectories whose mean is a state's rate: 1 on success, or the
     environment's score."""
@@ -129,7 +133,8 @@ class _Tree:
     expanded: set[int] = field(default_factory=set)
     """States from which it continued."""
     branches: int = 0
-    transitions: int = 0
+    """Completed branches."""
+    expansions: int = 0
     grown: list[tuple[Trajectory, _Node, _Node]] = field(default_factory=list)
     """Transitions between two states that are not scored yet."""
 
@@ -160,18 +165,20 @@ class TreeCollector(Collector):
         """How often a search backtracked to a state on its frontier."""
         self.skipped = 0
         """Tasks skipped because their first state was given up."""
+        self.cut = 0
+        """Branches that were given up before their episode ended; the table does not count them."""
         self._solved = 0
         self._recent: deque[bool] = deque(maxlen=_RECENT)
         self._lengths: deque[int] = deque(maxlen=_RECENT)
         self._trees: list[_Tree] = []
-        self._most = tree.transitions * self.venv.max_turns
+        self._most = tree.branches * self.venv.max_turns
 
     # -- an update ------------------------------------------------------------------------------
 
     def collect(self, update: int) -> Collected:
         """Expand one state of each tree, and more until a state had several rollouts.
 
-        If every state gets only one rollout for as long as a task may take, the update has no
+        If every state gets only one rollout for as long as an episode may take, the update has no
         transitions; its turns still count, so that a budget ends the run. With ``update="tree"``
         every tree grows until its task is left.
 
@@ -190,7 +197,7 @@ class TreeCollector(Collector):
         turns = states = steps = 0
         grounded: list[bool] = []
         scores: dict[str, list[float]] = {}
-        while whole or (not kept and steps < self._most):
+        while whole or (not kept and steps < self.venv.max_turns):
             steps += 1
             rollouts = [self._settle(place) for place in range(len(self._trees))]
             if not any(rollouts):
@@ -218,6 +225,7 @@ class TreeCollector(Collector):
             "states": float(len(self.table)),
             "branches": float(self.table.trajectories),
             "branches_solved": float(self._solved),
+            "branches_cut": float(self.cut),
             "tasks_begun": float(sum(tree.begun for tree in self._trees) - self.skipped),
             "restores": float(self.restores),
             "tasks_skipped": float(self.skipped),
@@ -238,11 +246,11 @@ class TreeCollector(Collector):
         while True:
             tree = self._trees[place]
             if tree.node is None:
-                spent = tree.branches >= self.config.branches or tree.transitions >= self._most
+                spent = tree.branches >= self.config.branches or tree.expansions >= self._most
                 if not spent and self.config.backtrack and tree.frontier:
                     tree.node = tree.frontier.pop(self._back(place))
                     self.restores += 1
-                elif not spent and not self.config.backtrack and tree.branches:
+                elif not spent and not self.config.backtrack and tree.expansions:
                     tree.node = tree.root
                 elif self.config.update == "tree" and tree.grown:
                     return 0
@@ -254,7 +262,7 @@ class TreeCollector(Collector):
                 self._end(tree, node)
                 continue
             if not self.config.revisit and node.state in tree.expanded:
-                self._leave(tree)
+                self._cut(tree)
                 continue
             if self.config.uniform is not None:
                 return self.config.uniform
@@ -269,7 +277,7 @@ class TreeCollector(Collector):
                 self.skipped += 1
                 self._next_task(place)
                 continue
-            self._end(tree, node)
+            self._cut(tree)
 
     def _back(self, place: int) -> int:
         """Return the frontier state to which a tree backtracks."""
@@ -295,12 +303,12 @@ class TreeCollector(Collector):
         ]
 
     def _end(self, tree: _Tree, node: _Node) -> None:
-        """Count the branch that ends at the tree's current state, or is given up there."""
-        states = (*node.passed, node.state)
-        self.table.record((self._key(tree, state) for state in states), node.outcome)
+        """Count the branch whose episode ended at the tree's current state."""
+        self.table.record((self._key(tree, state) for state in node.passed), node.outcome)
         self._solved += node.success
         self._recent.append(node.success)
         self._lengths.append(node.depth)
+        tree.branches += 1
         self._leave(tree)
         if self.config.backtrack and not self.restores and self.table.trajectories >= _RESTORED_BY:
             raise ConfigError(
@@ -310,11 +318,15 @@ class TreeCollector(Collector):
                 "method.tree.backtrack = false."
             )
 
+    def _cut(self, tree: _Tree) -> None:
+        """Give up a branch before its episode ended: eq. 1 counts only completed trajectories."""
+        self.cut += 1
+        self._leave(tree)
+
     def _leave(self, tree: _Tree) -> None:
         """End a branch: it was a rollout, and the search must backtrack."""
         if self.seen is not None:
             self.seen.add((), rollouts=1)
-        tree.branches += 1
         tree.node = None
 
     def _score(self, tree: _Tree, node: _Node) -> float:
@@ -381,7 +393,9 @@ class TreeCollector(Collector):
                 # A worker died: its work is discarded, and the search backtracks.
                 groups[place] = []
                 self._trees[place].node = None
-                self._trees[place].branches += 1  # or a worker that always dies is retried forever
+                self._trees[
+                    place
+                ].expansions += 1  # or a worker that always dies is retried forever
             elif found:
                 if self.config.update == "tree":
                     here = self._node(place)
@@ -398,10 +412,10 @@ class TreeCollector(Collector):
     def _reward(self, tree: _Tree, node: _Node, child: _Node) -> float:
         return self.table.reward(
             self._key(tree, node.state),
-            None if child.ended else self._key(tree, child.state),
+            self._key(tree, child.state),
             moved=child.state != node.state,
             depth=node.depth,
-            gained=child.outcome,
+            gained=child.outcome if child.ended else None,
             cfg=self.scores,
         )
 
@@ -413,7 +427,7 @@ class TreeCollector(Collector):
         less.
         """
         assert tree.node is not None, "a tree grows from somewhere"
-        tree.transitions += len(found)
+        tree.expansions += 1
         here = tree.node.state
         tree.expanded.add(here)
         ranked = sorted(found, key=lambda pair: -pair[0])
@@ -528,6 +542,7 @@ class TreeCollector(Collector):
             "table": self.table.state_dict(),
             "restores": self.restores,
             "skipped": self.skipped,
+            "cut": self.cut,
             "solved": self._solved,
             "recent": list(self._recent),
             "lengths": list(self._lengths),
@@ -538,7 +553,7 @@ class TreeCollector(Collector):
                     "seed": tree.seed,
                     "begun": tree.begun,
                     "branches": tree.branches,
-                    "transitions": tree.transitions,
+                    "expansions": tree.expansions,
                     "expanded": sorted(tree.expanded),
                     "node": None if tree.node is None else _plain(tree.node),
                     "frontier": [_plain(node) for node in tree.frontier],
@@ -551,8 +566,7 @@ class TreeCollector(Collector):
         """Take what :meth:`state_dict` returned; the states are restored by playing the actions."""
         self.table.load_state_dict(state["table"])
         self.restores, self.skipped = int(state["restores"]), int(state["skipped"])
-        # In older checkpoints, outcomes were always successes.
-        self._solved = int(state.get("solved", self.table.solved))
+        self.cut, self._solved = int(state["cut"]), int(state["solved"])
         self._recent = deque(state["recent"], maxlen=_RECENT)
         self._lengths = deque(state["lengths"], maxlen=_RECENT)
         if self.seen is not None and state["seen"] is not None:
@@ -564,8 +578,8 @@ class TreeCollector(Collector):
                 seed=saved["seed"],
                 begun=saved["begun"],
                 branches=saved["branches"],
-                transitions=saved["transitions"],
-                expanded=set(saved.get("expanded", ())),
+                expansions=saved["expansions"],
+                expanded=set(saved["expanded"]),
             )
             self._trees.append(tree)
             tree.root = self._begin(place, tree)
@@ -598,7 +612,7 @@ class TreeCollector(Collector):
             passed=tuple(plain["passed"]),
             ended=plain["ended"],
             success=plain["success"],
-            outcome=plain.get("outcome", float(plain["success"])),
+            outcome=plain["outcome"],
         )
 
 

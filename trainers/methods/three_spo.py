@@ -68,8 +68,7 @@ class ThreeSPO(Method[ThreeSPOConfig]):
     space = {
         **COMMON,
         "method.scores.alpha": log_range(0.5, 50.0),
-        # Small numbers: with whole trees per update, more would leave a short run one update.
-        "method.tree.transitions": one_of(2, 4, 8),
+        "method.tree.branches": one_of(2, 4, 8, 32),
         "method.normalise": one_of("mean", "mean-std"),
     }
 
@@ -114,7 +113,7 @@ class ThreeSPO(Method[ThreeSPOConfig]):
                 states.append(end_state(one, tree.source))
                 gained = tree.outcome(one.success, one.score)
                 reward_N[turns.episode_N == number] = episode_rewards(
-                    states, self._keys(one), gained, table, self.config.scores
+                    states, self._keys(one, states), gained, table, self.config.scores
                 )
             if tree.update == "step":
                 self._record(table, members)
@@ -129,15 +128,14 @@ class ThreeSPO(Method[ThreeSPOConfig]):
         """Count finished episodes."""
         for episode in episodes:
             outcome = self.config.tree.outcome(episode.success, episode.score)
-            table.record(self._keys(episode), outcome)
+            states = [state_of(turn, self.config.tree.source) for turn in episode.turns]
+            table.record(self._keys(episode, states), outcome)
 
-    def _keys(self, trajectory: Trajectory) -> list[int]:
-        """Return the keys of the states before an episode's turns."""
-        tree = self.config.tree
-        states = [state_of(turn, tree.source) for turn in trajectory.turns]
-        if tree.scope == "shared":
+    def _keys(self, episode: Trajectory, states: Sequence[int]) -> Sequence[int]:
+        """Return the keys of states of an episode."""
+        if self.config.tree.scope == "shared":
             return states
-        return [hash_state(f"{trajectory.task.id} {state}".encode()) for state in states]
+        return [hash_state(f"{episode.task.id} {state}".encode()) for state in states]
 
 
 def as_transitions(turns: TurnTable, reward_N: FloatArray, state_N: IntArray) -> TurnTable:

@@ -63,13 +63,12 @@ def test_a_tree_without_revisits_expands_every_state_once():
             collector.collect(update)
             # A task's first state has no path, so each task starts its own list.
             now = collector._trees[0]
-            found[now.begun] = (now.transitions, len(now.expanded))
+            found[now.begun] = (now.expansions, len(now.expanded))
         assert len(found) > 2 and collector.restores > 0
         return list(found.values())[:-1]
 
-    # Eight transitions, or fewer where the score has fallen, out of each state, and out of it once.
-    assert all(moves <= 8 * expanded for moves, expanded in expansions(revisit=False))
-    assert any(moves > 8 * expanded for moves, expanded in expansions())
+    assert all(times == states for times, states in expansions(revisit=False, branches=4))
+    assert any(times > states for times, states in expansions(branches=4))
 
 
 def test_transitions_of_a_tree_are_valued_by_its_own_branches():
@@ -173,6 +172,56 @@ def test_a_given_up_state_ends_its_branch_except_with_uniform_rollouts():
     assert other.skipped == 0 and other.table.trajectories != collector.table.trajectories
 
 
+def test_a_cut_branch_enters_no_count():
+    # Eq. 1 counts completed trajectories: one that is given up has not failed.
+    collector = make(groups=1)
+    collect(collector, 3)
+    tree = collector._trees[0]
+    assert not tree.node.ended and tree.node.depth > 0
+    key = collector._key(tree, tree.node.state)
+    for _ in range(10):
+        collector.table.record([key], 0.0)
+    before, branches = collector.table.state_dict(), tree.branches
+    collector._settle(0)
+    assert collector.cut == 1 and tree.branches == branches
+    assert collector.table.state_dict() == before
+
+
+def test_ends_are_states_that_a_trajectory_does_not_pass():
+    collector = make(groups=1)
+    for update in range(60):
+        collector.collect(update)
+        (tree,) = collector._trees
+        ended = tree.node
+        if ended is not None and ended.ended and ended.state not in ended.passed:
+            break
+    keys = [collector._key(tree, state) for state in (*ended.passed, ended.state)]
+    before = [collector.table.visits(key) for key in keys]
+    collector._end(tree, ended)
+    after = [collector.table.visits(key) for key in keys]
+    assert len(keys) > 1 and after == [*(visits + 1 for visits in before[:-1]), before[-1]]
+
+
+def test_a_task_ends_with_its_frontier_or_its_branches(monkeypatch):
+    left = []
+    begin = TreeCollector._next_task
+
+    def next_task(self, place):
+        tree = self._trees[place]
+        if tree.root is not None:
+            left.append((tree.branches, len(tree.frontier), tree.expansions))
+        return begin(self, place)
+
+    monkeypatch.setattr(TreeCollector, "_next_task", next_task)
+    collector = make(groups=2, branches=3)
+    collect(collector, 60)
+    # Up to 5 turns a branch.
+    assert len(left) > 4
+    assert all(done == 3 or not waiting or spent == 15 for done, waiting, spent in left)
+    # A failed branch with eight rollouts a state is not the end of a task.
+    assert sum(done == 3 for done, _, _ in left) > len(left) / 2
+
+
 def test_a_search_that_never_backtracks_fails_unless_backtracking_is_off(monkeypatch):
     monkeypatch.setattr("creditrl.trainers.collect.tree._RESTORED_BY", 16)  # 256 take long
 
@@ -196,8 +245,8 @@ def test_an_update_ends_when_no_state_deserves_two_rollouts(monkeypatch):
     collector.collect(0)
     monkeypatch.setattr("creditrl.trainers.collect.tree.rollouts_at", lambda score, most: 1)
     found = collector.collect(1)
-    # 8 times 5 turns of both trees, one at a time.
-    assert (found.trajectories, found.environment_turns) == ([], 80)
+    # 5 turns of both trees, one at a time.
+    assert (found.trajectories, found.environment_turns) == ([], 10)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +294,7 @@ def test_a_growing_conversation_branches():
 
 
 def test_visit_counts_can_be_kept_per_task():
-    shared, apart = make(), make(scope="task")
+    shared, apart = make(scope="shared"), make()
     collect(shared, 3), collect(apart, 3)
     assert len(apart.table) > 0
     assert set(shared.table.state_dict()["states"]).isdisjoint(apart.table.state_dict()["states"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -148,15 +149,17 @@ def test_the_rewards_of_an_episode_by_hand():
     table = StateTable()
     for states, success in (([10], True), ([20, 30], False), ([20], True)):
         table.record(states, success)
-    found = episode_rewards([1, 1, 2, 3], [10, 10, 20], 0.8, table, RELEASED)
-    # S = t^-rate with t the turn from 1, and 0 after the end; w = e^(-0.1 N) / 2.
+    # S = t^-rate with t the turn from 1; w = e^(-0.1 N) / 2. An end was never passed: 1.
     scores, w10, w20 = (1.0, 1 / 2, 3**-0.5), math.exp(-0.1) / 2, math.exp(-0.2) / 2
-    expected = [
-        (0.5 - w10) * (scores[0] - scores[1]),
-        w10 + (0.5 - w10) * (scores[1] - scores[2]),
-        w20 + (0.5 - w20) * scores[2] + 0.8 / 2,
-    ]
-    assert found == pytest.approx(expected, rel=1e-5)
+    for end, after in (("unseen", 1.0), ("mastered", 0.0)):
+        cfg = StateScoreConfig(alpha=1.0, end=end)
+        found = episode_rewards([1, 1, 2, 3], [10, 10, 20, 40], 0.8, table, cfg)
+        expected = [
+            (0.5 - w10) * (scores[0] - scores[1]),
+            w10 + (0.5 - w10) * (scores[1] - scores[2]),
+            w20 + (0.5 - w20) * (scores[2] - after) + 0.8 / 2,
+        ]
+        assert found == pytest.approx(expected, rel=1e-5)
 
 
 RATES = StateScoreConfig(differences="rates", novelty=False)
@@ -176,7 +179,7 @@ def history():
 def rewards(cfg):
     """Rewards of the ways from 10: to 20, to 30, to a new state, to success, to failure."""
     table = history()
-    ways = [(after, 0.0) for after in (20, 30, 99)] + [(None, 1.0), (None, 0.0)]
+    ways = [(after, None) for after in (20, 30, 99)] + [(98, 1.0), (98, 0.0)]
     return [
         table.reward(10, after, moved=True, depth=1, gained=gained, cfg=cfg)
         for after, gained in ways
@@ -185,16 +188,76 @@ def rewards(cfg):
 
 def test_score_differences_reward_moving_into_a_given_up_state_most():
     # t = 2 at state 10 and 3 at the next; S = 2^-0.75 = 0.595 there, 1/3 at 20 where all succeed,
-    # 0 at 30, which is given up, 1 where nobody was, and 0 at either end.
-    cfg, here = StateScoreConfig(alpha=1.0, novelty=False), 2**-0.75
-    expected = [here - 1 / 3, here, here - 1, here + 1, here]
-    assert rewards(cfg) == pytest.approx([e / 2 for e in expected], rel=1e-5)
+    # 0 at 30, which is given up, 1 where nobody was: at either end, unless ends count as mastered.
+    here = 2**-0.75
+    for end, after in (("unseen", 1.0), ("mastered", 0.0)):
+        cfg = StateScoreConfig(alpha=1.0, novelty=False, end=end)
+        expected = [here - 1 / 3, here, here - 1, here - after + 1, here - after]
+        assert rewards(cfg) == pytest.approx([e / 2 for e in expected], rel=1e-5)
+
+
+def buying_too_early(end, updates=150):
+    """Train tabular policies on four pages, each with "buy" and "look on"; return their success.
+
+    "buy" is right with chance 0, 0.02, 0.1 and 0.6; all begin by buying with chance 0.25.
+    """
+    right, cfg = np.array([0.0, 0.02, 0.1, 0.6]), StateScoreConfig(end=end)
+    rng, table, logit = np.random.default_rng(0), StateTable(), np.full(4, np.log(1 / 3))
+    for _ in range(updates):
+        slope, count = np.zeros(4), 0
+        for task in rng.integers(40, size=16).tolist():
+            page, passed = 0, []
+            while page is not None:
+                key, chance = 10 * task + page, 1 / (1 + np.exp(-logit[page]))
+                rollouts = rollouts_at(table.score(key, page, cfg))
+                if not rollouts:
+                    break
+                buys = rng.random(rollouts) < chance
+                wins = buys & (rng.random(rollouts) < right[page])
+                over = buys | (page == 3)
+                reward = [
+                    table.reward(
+                        key,
+                        key + 5 if ends else key + 1,
+                        moved=True,
+                        depth=page,
+                        gained=float(win) if ends else None,
+                        cfg=cfg,
+                    )
+                    for ends, win in zip(over, wins, strict=True)
+                ]
+                spread = np.std(reward, ddof=1) if rollouts > 1 else 0.0
+                if spread > 1e-9:
+                    gain = (np.array(reward) - np.mean(reward)) / spread
+                    slope[page] += gain @ (buys - chance)
+                count += rollouts
+                passed.append(key)
+                best = int(np.argmax(reward))
+                if over[best]:
+                    table.record(passed, float(wins[best]))
+                page = None if over[best] else page + 1
+        logit += 0.5 * slope / max(1, count)
+    chance = 1 / (1 + np.exp(-logit))
+    return float((np.cumprod(np.append(1, 1 - chance[:-1])) * chance * right).sum()), chance[0]
+
+
+def test_an_end_that_counts_as_mastered_teaches_to_buy_too_early():
+    (unseen, _), (mastered, early) = buying_too_early("unseen"), buying_too_early("mastered")
+    # 0.25 * (0.75 * 0.02 + 0.75^2 * 0.1 + 0.75^3 * 0.6) = 8.1 % at first.
+    assert unseen > 0.11 and mastered < 0.03 and early > 0.7
+
+
+def test_a_turn_limit_reached_in_a_passed_state_has_that_states_score():
+    # Looked up like any other: 20, where all succeed, is 1/3 at the third turn.
+    table, cfg = history(), StateScoreConfig(alpha=1.0, novelty=False)
+    found = table.reward(10, 20, moved=True, depth=1, gained=0.0, cfg=cfg)
+    assert found == pytest.approx((2**-0.75 - 1 / 3) / 2, rel=1e-5)
 
 
 def test_rate_differences_reward_moving_to_higher_success():
     assert rewards(RATES) == pytest.approx([0.25, -0.75, 0.0, 0.25, -0.75])
     # Of a state that nobody passed all that is known is 3 of 14.
-    new = history().reward(99, 20, moved=True, depth=0, gained=0.0, cfg=RATES)
+    new = history().reward(99, 20, moved=True, depth=0, gained=None, cfg=RATES)
     assert new == pytest.approx(11 / 14)
 
 
@@ -206,7 +269,7 @@ def test_novelty_weighs_against_rates():
     assert found == pytest.approx(expected)
     # An action that leaves the state as it was earns no novelty.
     cfg = StateScoreConfig(differences="rates")
-    stayed = history().reward(10, 20, moved=False, depth=1, gained=0.0, cfg=cfg)
+    stayed = history().reward(10, 20, moved=False, depth=1, gained=None, cfg=cfg)
     assert stayed == pytest.approx((1 - w) * 0.25)
 
 
@@ -217,13 +280,13 @@ def test_rates_are_means_of_graded_outcomes():
     again = StateTable()
     again.load_state_dict(table.state_dict())
     for known in (table, again):
-        assert known.reward(10, 20, moved=True, depth=0, gained=0.0, cfg=RATES) == 0.25
+        assert known.reward(10, 20, moved=True, depth=0, gained=None, cfg=RATES) == 0.25
         # A mean score earns nothing, whether the dialogue ends with it or goes on.
-        assert known.reward(10, None, moved=True, depth=0, gained=0.5, cfg=RATES) == 0.0
-        assert known.reward(10, 99, moved=True, depth=0, gained=0.0, cfg=RATES) == 0.0
+        assert known.reward(10, 99, moved=True, depth=0, gained=0.5, cfg=RATES) == 0.0
+        assert known.reward(10, 99, moved=True, depth=0, gained=None, cfg=RATES) == 0.0
 
 
 def test_the_rate_of_a_single_trajectory_is_its_outcome():
     table = StateTable()
     table.record([10], True)
-    assert table.reward(99, None, moved=True, depth=0, gained=1.0, cfg=RATES) == 0.0
+    assert table.reward(99, 98, moved=True, depth=0, gained=1.0, cfg=RATES) == 0.0
