@@ -15,6 +15,7 @@ __all__ = [
     "CLIP",
     "COMMON",
     "CRITIC_RATE",
+    "DENSE_DISCOUNT",
     "DENSE_LAMBDA",
     "DISCOUNT",
     "ENTROPY",
@@ -77,6 +78,9 @@ PENALTY = one_of(0.0, 0.03, 0.1, 0.3)
 CRITIC_RATE = log_range(1e-4, 3e-3)
 MODEL_RATE = log_range(1e-5, 1e-3)
 LAMBDA = one_of(0.8, 0.9, 0.95, 1.0)
+DENSE_DISCOUNT = one_of(0.0, 0.64, 0.9, 1.0)
+"""For turn rewards that already measure a turn's worth: from a turn's own reward alone to the sum
+of all that follow; 0.64 is 0.99 per token over a reply of 45 tokens."""
 DENSE_LAMBDA = one_of(0.0, 0.5, 0.95)
 """For turn rewards that already measure a turn's worth: GAE at 0.95 sums them to the outcome again
 (docs/results/exact.md)."""

@@ -24,7 +24,7 @@ from creditrl.trainers.models.configs import BackboneConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.promise import PromiseModel
 from creditrl.trainers.models.turn_scorer import TurnScorerConfig
-from creditrl.trainers.space import COMMON, MODEL_RATE, one_of
+from creditrl.trainers.space import COMMON, DISCOUNT, MODEL_RATE, one_of
 from creditrl.types import Credit, TokenTable, TurnTable
 
 __all__ = ["AgentPRM", "AgentPRMConfig"]
@@ -70,8 +70,9 @@ class AgentPRM(Method[AgentPRMConfig]):
     collection = "independent"
     space = {
         **COMMON,
+        # Labels reach back only as far as discounts near 1 let them.
+        "method.gae.gamma": DISCOUNT,
         "method.promise": one_of(0.0, 0.25, 0.5, 1.0),
-        "method.beta": one_of(0.3, 1.0, 3.0),
         "method.prm.backbone.lr": MODEL_RATE,
     }
 

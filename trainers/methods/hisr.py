@@ -6,13 +6,14 @@ Source: HISR, hindsight-modulated segmental rewards, arXiv 2603.18683.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from creditrl.checked import Checked, Fraction, Positive
+from creditrl.checked import Bounds, Checked, Fraction, Natural, Positive
 from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables, value_metrics
 from creditrl.trainers.credit.hindsight import segment_reward, turn_importance
+from creditrl.trainers.credit.progress import progress_r2
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.trainers.methods.base import (
     PPO_LOSS,
@@ -30,7 +31,12 @@ from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.segment_prm import SegmentPRM
 from creditrl.trainers.models.segmenter import Segmenter, SegmenterConfig
 from creditrl.trainers.models.turn_scorer import TurnScorerConfig
-from creditrl.trainers.space import COMMON, DENSE_LAMBDA, MODEL_RATE, log_range
+from creditrl.trainers.space import (
+    COMMON,
+    DENSE_DISCOUNT,
+    DENSE_LAMBDA,
+    log_range,
+)
 from creditrl.types import Credit, TokenTable, TurnTable
 
 __all__ = ["HISR", "HISRConfig"]
@@ -50,8 +56,9 @@ class HISRConfig(Checked):
     """False: the ablation without segments (w/o SPR), every turn is a segment. Without both it is
     SPA's form, normalised."""
     scale_by_outcome: bool = True
-    """Multiply by R, so that a failed trajectory, whose rewards are all near 0, is not scaled up to
-    norm 1 (inferred; equal on the printed cases)."""
+    """Multiply by R, so that a trajectory's process rewards sum to its outcome (printed in appendix
+    C). False: eq. 7 alone, which scales a failed trajectory, whose rewards are all near 0, up to
+    norm 1; equal on the printed cases."""
     shares: Literal["signed", "positive"] = "signed"
     """Shares of rewards within a trajectory. "signed": eq. 7 as printed, made for the positive
     rewards of the printed cases. A segment model that gives a success negative rewards, as can
@@ -59,6 +66,12 @@ class HISRConfig(Checked):
     negative reward counts as 0; if none is positive, the shares follow the importance only."""
     outcome: Literal["success", "score"] = "success"
     """R: success, or the environment's score."""
+    min_r2: Annotated[float, Bounds(high=1)] | None = None
+    """Minimum R2 of the segment model on an update's episodes, which it has not learned from; below
+    it, the whole outcome is on the last turn. Ours; None: its shares always count (the paper)."""
+    refit: Natural = 0
+    """Updates between fits of the segment model to an update's own episodes, one pass each, after
+    they were scored; 0: never, as in the paper, which freezes it before the policy changes."""
     segmenter: SegmenterConfig = SegmenterConfig()
     """Cuts episodes into at least 4 segments (WebShop: 3)."""
     sprm: TurnScorerConfig = TurnScorerConfig(backbone=BackboneConfig(lr=2e-6), batch=16)
@@ -69,11 +82,13 @@ class HISRConfig(Checked):
     """10 rollouts per task at temperature 0.7, without malformed and repetitive ones (their
     definition is inferred)."""
     gae: GAEConfig = GAEConfig(gamma=0.99, lam=0.95)
-    """gamma 0.99, lambda 0.95."""
+    """gamma 0.99, lambda 0.95, per token: over a reply of 45 tokens, about the length in the
+    paper's tasks, 0.64 and 0.10 per turn. The return of a turn counts the shares still to come, so
+    with discounts near 1 per turn playing on is rewarded (docs/results/exact.md)."""
     critic: CriticConfig = CriticConfig(lr=1e-4)
     """lr 1e-4."""
     loss: PolicyLossConfig = replace(PPO_LOSS, kl_coef=0.01, kl_kind="k3")
-    """PPO's, with KL 0.01."""
+    """PPO's, with KL 0.01 (that it is in the loss, not in the reward, is inferred)."""
 
 
 @register_method(
@@ -91,8 +106,8 @@ class HISR(CriticMethod[HISRConfig]):
     space = {
         **COMMON,
         "method.alpha": log_range(0.005, 0.3),
+        "method.gae.gamma": DENSE_DISCOUNT,
         "method.gae.lam": DENSE_LAMBDA,
-        "method.sprm.backbone.lr": MODEL_RATE,
     }
 
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
@@ -108,15 +123,23 @@ class HISR(CriticMethod[HISRConfig]):
                 len(turns),
                 cfg.beta,
             )
-        outcome_N = outcome_of_turns(turns, cfg.outcome) if cfg.scale_by_outcome else None
+        outcome_N = outcome_of_turns(turns, cfg.outcome)
+        share_N = turns.require("segment_reward_N", hint=hint)
+        metrics = {"segment_r2": progress_r2(share_N, outcome_N, turns.episode_N)}
+        scaled = cfg.scale_by_outcome
+        if cfg.min_r2 is not None:
+            counts = metrics["segment_r2"] >= cfg.min_r2
+            metrics["segment_counts"] = float(counts)
+            if not counts:  # an episode is one segment, whose share is all of it
+                segment_N, share_N, scaled = turns.episode_N, np.ones_like(share_N), True
         reward_N = segment_reward(
-            turns.require("segment_reward_N", hint=hint),
+            share_N,
             importance_N,
             segment_N,
             turns.episode_N,
             turns.grounded_N,
             alpha=cfg.alpha,
-            outcome_N=outcome_N,
+            outcome_N=outcome_N if scaled else None,
             signed=cfg.shares == "signed",
         )
         gae_M, target_M = gae_of_tables(turns, tokens, cfg.gae, reward_N=reward_N)
@@ -125,7 +148,7 @@ class HISR(CriticMethod[HISRConfig]):
             advantage_M=gae_M,
             value_target_M=target_M,
             parts={"importance": importance_N, "reward": reward_N},
-            metrics=value_metrics(turns, tokens, cfg.gae, reward_N=reward_N),
+            metrics=metrics | value_metrics(turns, tokens, cfg.gae, reward_N=reward_N),
         )
 
     def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
@@ -134,7 +157,9 @@ class HISR(CriticMethod[HISRConfig]):
         cut = cfg.segmenter if cfg.spr else replace(cfg.segmenter, kind="turn")
         segmenter = Segmenter(cut, policy, temperature=temperature)
         told: dict[str, Any] = {"outcome": cfg.outcome, "seed": seed}
-        models: list[LearnedModel] = [SegmentPRM(policy, cfg.sprm, segmenter, **told)]
+        models: list[LearnedModel] = [
+            SegmentPRM(policy, cfg.sprm, segmenter, refit=cfg.refit, **told)
+        ]
         if cfg.him:
             models.append(HindsightModel(policy, cfg.hindsight, temperature=temperature, **told))
         return (*models, *super().build_models(policy, seed))

@@ -38,7 +38,7 @@ from creditrl.trainers.models.critic import CriticConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.progress import ProgressEstimator
 from creditrl.trainers.models.turn_scorer import TurnScorerConfig
-from creditrl.trainers.space import COMMON, DENSE_LAMBDA, MODEL_RATE, one_of
+from creditrl.trainers.space import COMMON, DENSE_DISCOUNT, DENSE_LAMBDA, one_of
 from creditrl.types import Credit, FloatArray, StateSource, TokenTable, TurnTable
 
 __all__ = ["SPA", "SPAConfig"]
@@ -105,8 +105,8 @@ class SPA(CriticMethod[SPAConfig]):
     space = {
         **COMMON,
         "method.beta": one_of(0.0, 0.03, 0.1, 0.3),
+        "method.gae.gamma": DENSE_DISCOUNT,
         "method.gae.lam": DENSE_LAMBDA,
-        "method.estimator.backbone.lr": MODEL_RATE,
     }
 
     @property

@@ -18,6 +18,7 @@ from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.progress import Outcome, outcomes, sums_r2
 from creditrl.trainers.models.segmenter import Segmenter
 from creditrl.trainers.models.turn_scorer import (
+    Objective,
     TurnScorer,
     TurnScorerConfig,
     episode_of_turns,
@@ -31,7 +32,7 @@ __all__ = ["SegmentPRM"]
 class SegmentPRM(TurnScorer):
     """Adds ``segment_N`` and ``segment_reward_N`` (0 except on a segment's last turn).
 
-    It is frozen after it was fitted to explored episodes.
+    Fitted to explored episodes, and to fresh ones if ``refit`` is set.
 
     Args:
         policy: its initial network.
@@ -61,19 +62,23 @@ class SegmentPRM(TurnScorer):
     ) -> dict[str, float]:
         """Fit to the outcomes of explored episodes; returns ``loss`` and held-out ``r2``."""
         learn, held = split_by_task(trajectories, self.config.held_out, self.seed)
-        last_N = last_of_segment(self.segmenter.segments(learn))
-        episode_N = episode_of_turns(learn)
-        outcome_N = outcomes(learn, self.outcome)[episode_N]
+        metrics = self.learn(learn, self.objective(learn), show)
+        segment_N = self.segmenter.segments(learn)
+        metrics["turns_per_segment"] = len(segment_N) / (1 + int(segment_N.max(initial=0)))
+        return {**metrics, **self.judge(held, float(outcomes(learn, self.outcome).mean()))}
+
+    def objective(self, trajectories: Sequence[Trajectory]) -> Objective:
+        """Return the squared error of an episode's sum of segment rewards."""
+        last_N = last_of_segment(self.segmenter.segments(trajectories))
+        episode_N = episode_of_turns(trajectories)
+        outcome_N = outcomes(trajectories, self.outcome)[episode_N]
 
         def objective(output_K: FloatArray, turn_K: IntArray) -> tuple[float, FloatArray]:
             ends_K = last_N[turn_K]
             loss, slope = sum_objective(output_K * ends_K, episode_N[turn_K], outcome_N[turn_K])
             return loss, slope * ends_K
 
-        metrics = self.learn(learn, objective, show)
-        turns = len(last_N)
-        metrics["turns_per_segment"] = turns / max(1, int(last_N.sum()))
-        return {**metrics, **self.judge(held, float(outcomes(learn, self.outcome).mean()))}
+        return objective
 
     def judge(self, trajectories: Sequence[Trajectory], constant: float) -> dict[str, float]:
         """Return ``r2`` against a constant prediction of the outcome; nothing for no episodes."""

@@ -153,6 +153,22 @@ def test_hisr_modulates_segments_by_hindsight(changes, reward):
     np.testing.assert_allclose(found.advantage_M, to_go(reward), atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("changes", "reward"),
+    [
+        # Sums 0.8 and 0.1 for outcomes 1 and 0: R2 is 1 - (0.04 + 0.01) / 2 / 0.25 = 0.9.
+        ({"min_r2": 0.89}, 0.7 * MODULATED + 0.3 * np.array([1, 1, 1, 0])),
+        ({"min_r2": 0.91}, [0.3, 1.0, 0.3, 0.0]),
+        ({"min_r2": 0.91, "scale_by_outcome": False, "shares": "positive"}, [0.3, 1.0, 0.3, 0.0]),
+    ],
+)
+def test_below_its_limit_hisrs_segment_model_leaves_the_outcome_on_the_last_turn(changes, reward):
+    found = HISR(HISRConfig(gae=PLAIN, **changes)).credit(TURNS, TOKENS)
+    np.testing.assert_allclose(found.parts["reward"], reward, atol=1e-5)
+    assert found.metrics["segment_r2"] == pytest.approx(0.9)
+    assert found.metrics["segment_counts"] == float(changes["min_r2"] < 0.9)
+
+
 @pytest.mark.parametrize(("shares", "reward"), [("signed", [-0.25, 0.75]), ("positive", [0, 1])])
 def test_hisrs_segments_of_a_success_may_be_signed(shares, reward):
     turns = TURNS.with_scores(segment_reward_N=np.array([-0.2, 0.6, 0.0, 0.1], dtype=np.float32))
@@ -185,4 +201,4 @@ def test_the_critic_is_judged_by_the_rewards_that_the_method_pays(method, config
     knowing = dataclasses.replace(TOKENS, value_M=np.array([1, 1, 0, 0], dtype=np.float32))
     found = method(config(gae=PLAIN)).credit(TURNS, knowing)
     paid = value_metrics(TURNS, knowing, PLAIN, reward_N=found.parts["reward"])
-    assert found.metrics == paid != value_metrics(TURNS, knowing, PLAIN)
+    assert paid.items() <= found.metrics.items() and paid != value_metrics(TURNS, knowing, PLAIN)
