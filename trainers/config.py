@@ -53,6 +53,8 @@ class EnvConfig:
     """Gymnasium id."""
     options: Any = None
     """The environment's own options (the fields of its config); the split is the training split."""
+    tasks: Count | None = None
+    """Train on the first so many tasks of the split; None: on all. Few tasks come back often."""
     workers: Natural = 0
     """Processes over which the copies are sharded; 0 steps them in this process."""
 

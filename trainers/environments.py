@@ -9,7 +9,9 @@ import gymnasium as gym
 
 from creditrl.envs.base import TextEnv
 from creditrl.envs.register import environment_class, environment_id
+from creditrl.envs.tasks import ChosenTasks
 from creditrl.envs.vector import TextVectorEnv
+from creditrl.errors import ConfigError
 from creditrl.trainers.config import TrainConfig
 
 __all__ = ["RunEnvironments", "has_splits", "make_environment"]
@@ -39,7 +41,7 @@ class RunEnvironments:
         Args:
             copies: number of copies.
             group_size: copies that share a task.
-            split: None: the training split.
+            split: None: the training split, or the part of it that the run trains on.
             collects: it is used for collection, and can be on other machines.
         """
         ray = self.config.rollout.ray
@@ -79,7 +81,15 @@ def make_environment(
         worker_context="ray" if shards else None,
         **options,
     )
-    return made.unwrapped  # type: ignore[no-any-return]
+    venv: TextVectorEnv = made.unwrapped
+    if split is None and cfg.tasks is not None:
+        if cfg.tasks > len(venv.tasks):
+            raise ConfigError(
+                f"env.tasks is {cfg.tasks}, but training has {len(venv.tasks)} tasks: expected at "
+                "most as many."
+            )
+        venv.tasks = ChosenTasks(venv.tasks, range(cfg.tasks))
+    return venv
 
 
 def has_splits(env_class: type[TextEnv[Any]]) -> bool:

@@ -259,7 +259,8 @@ def _cost(data: Mapping[str, Any]) -> list[str]:
 
 def _gaps(data: Mapping[str, Any]) -> list[str]:
     lines = []
-    compared = {*data["plan"]["methods"], *data["unsuited"]}
+    recipes = data["plan"]["recipes"].values()
+    compared = {*(recipe["method"]["name"] for recipe in recipes), *data["unsuited"]}
     own = [m.name for m in list_methods() if m.method.__module__.startswith("creditrl.")]
     absent = [name for name in own if name not in compared]
     if absent:

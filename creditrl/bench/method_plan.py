@@ -66,7 +66,7 @@ ABLATIONS: Mapping[str, Ablation] = {
     ),
     "hisr": Ablation("no-hindsight", ("--method.no-him",), "segment rewards without hindsight"),
     "three_spo": Ablation(
-        "novelty", ("--method.scores.novelty",), "turn rewards with the paper's novelty term"
+        "no-novelty", ("--method.scores.no-novelty",), "turn rewards without the novelty term"
     ),
 }
 """One change per method that shows what limits it."""

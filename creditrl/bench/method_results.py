@@ -20,11 +20,11 @@ from creditrl.agents.intervals import (
 )
 from creditrl.bench.method_curves import Curves, Ratio, curves_of, ratio_to_reach
 from creditrl.bench.method_plan import ABLATIONS, BASELINE, RUNGS, TEST_SPLIT, TUNING_SPLIT
+from creditrl.bench.method_space import space_of
 from creditrl.bench.method_tasks import recipe_of
 from creditrl.bench.methods import Bench
 from creditrl.errors import DataError
 from creditrl.trainers.after.finished import FinishedRun
-from creditrl.trainers.methods.base import method_info
 
 __all__ = ["FORMAT", "MethodResult", "check_starts", "compare", "summarise"]
 
@@ -283,7 +283,7 @@ def _plan(bench: Bench) -> dict[str, Any]:
         "splits": {"tuning": TUNING_SPLIT, "test": TEST_SPLIT},
         "recipes": {method: recipe_of(plan.tasks, method) for method in bench.methods},
         "spaces": {
-            method: {name: asdict(d) for name, d in method_info(method).method.space.items()}
+            method: {name: asdict(d) for name, d in space_of(method).items()}
             for method in bench.methods
         },
         "ablation_words": {method: ABLATIONS[method].words for method in bench.ablated},

@@ -8,21 +8,27 @@ from typing import Any
 
 import numpy as np
 
+from creditrl.bench.method_tasks import method_of
 from creditrl.trainers.methods.base import method_info
+from creditrl.trainers.space import Space
 
-__all__ = ["Values", "draw", "to_flags"]
+__all__ = ["Values", "draw", "space_of", "to_flags"]
 
 Values = Mapping[str, Any]
 """A setting: values by field, such as ``"optim.lr"``."""
 
 
-def draw(method: str, trial: int, seed: int) -> dict[str, Any]:
-    """Return the setting of a trial; that of trial 0 is empty, which is the shared setting.
+def space_of(method: str) -> Space:
+    """Return the search space of a method, or of the method that a variant is of.
 
     Raises:
         UnknownNameError: there is no such method.
     """
-    space = method_info(method).method.space
+    return method_info(method_of(method)).method.space
+
+
+def draw(space: Space, trial: int, seed: int) -> dict[str, Any]:
+    """Return the setting of a trial; that of trial 0 is empty, which is the shared setting."""
     if trial == 0:
         return {}
     return {

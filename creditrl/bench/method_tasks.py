@@ -2,7 +2,8 @@
 
 A task set is a small recipe of its environment without its section ``[method]`` and with some
 settings changed, so that a clone starts at 10 to 35 % success. A method adds the section
-``[method]`` of its own small recipe, which was tuned on VisualSokoban.
+``[method]`` of its own small recipe, which was tuned on VisualSokoban. A variant of a method is
+named by a small recipe of its own: ``three_spo_rates`` is the method of ``@three_spo_rates_small``.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from creditrl.config import read_recipe, with_changes
+from creditrl.config import known_recipes, read_recipe, with_changes
 from creditrl.envs.record import MethodTasks
 from creditrl.envs.register import known_records
 from creditrl.errors import UnknownNameError, did_you_mean
 
-__all__ = ["own_optimiser", "recipe_of", "task_set", "task_sets"]
+__all__ = ["method_of", "own_optimiser", "recipe_of", "task_set", "task_sets"]
 
 _OPTIM: Mapping[str, Any] = {
     "lr": 5e-4,
@@ -58,15 +59,29 @@ def task_set(name: str) -> MethodTasks:
     return known[name]
 
 
+def method_of(name: str) -> str:
+    """Return the method that a name means: itself, or, if it is a variant, its recipe's.
+
+    Raises:
+        UnknownNameError: there is neither such a method nor such a small recipe.
+    """
+    from creditrl.trainers.methods.base import method_info
+
+    if f"{name}_small" in known_recipes():
+        return str(read_recipe(f"{name}_small")["method"]["name"])
+    return method_info(name).name
+
+
 def recipe_of(tasks: MethodTasks, method: str) -> dict[str, Any]:
-    """Return the recipe of a method on a task set, at the shared setting, as TOML data.
+    """Return the recipe of a method or variant on a task set, at the shared setting, as TOML data.
 
     Raises:
         UnknownNameError: there is no such method.
     """
     from creditrl.trainers.methods.base import method_info
 
-    config = method_info(method).config
+    actual = method_of(method)
+    config = method_info(actual).config
     base, own = read_recipe(tasks.base), read_recipe(f"{method}_small")
     data = with_changes({**base, "method": own["method"]}, tasks.changes)
     data["optim"] = {
@@ -74,7 +89,7 @@ def recipe_of(tasks: MethodTasks, method: str) -> dict[str, Any]:
         **_OPTIM,
     }
     if tasks.measure == "score":
-        data["method"] = with_changes(data["method"], _GRADED.get(method, {}))
+        data["method"] = with_changes(data["method"], _GRADED.get(actual, {}))
     if own["rollout"].get("reward") == "success":
         # Methods that need outcomes of 0 or 1 use success on graded tasks as well.
         data["rollout"] = {**data["rollout"], "reward": "success", "reward_scale": 1.0}

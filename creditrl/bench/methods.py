@@ -18,13 +18,12 @@ import numpy as np
 
 from creditrl.bench.method_curves import curves_of
 from creditrl.bench.method_plan import ABLATIONS, RUNGS, TEST_SPLIT, TUNING_SPLIT, BenchPlan
-from creditrl.bench.method_space import Values, draw, to_flags
+from creditrl.bench.method_space import Values, draw, space_of, to_flags
 from creditrl.bench.method_tasks import own_optimiser, recipe_of
 from creditrl.config import write_toml
 from creditrl.errors import ConfigError, DataError
 from creditrl.metrics import plain_json
 from creditrl.trainers.after.finished import FinishedRun
-from creditrl.trainers.methods.base import method_info
 from creditrl.trainers.run_pool import (
     PlannedRun,
     check_same,
@@ -169,7 +168,7 @@ class Bench:
         """Return the best setting of a method's last rung; empty: the shared one."""
         last = max(rung for rung in range(len(RUNGS)) if self._numbers(method, rung))
         best = survivors(self._areas(method, last), 1)
-        return draw(method, best[0], self.plan.tuning_seed)
+        return draw(space_of(method), best[0], self.plan.tuning_seed)
 
     def test_run(self, method: str, kind: str, seed: int) -> PlannedRun:
         """Return a run of the test; if the shared setting is best, the two are the same run.
@@ -289,7 +288,7 @@ class Bench:
 
     def _changed(self, method: str, plan: Mapping[str, Any]) -> str | None:
         """Return how a method's recipe or search space in another plan differs from today's."""
-        space = {name: asdict(d) for name, d in method_info(method).method.space.items()}
+        space = {name: asdict(d) for name, d in space_of(method).items()}
         mine = {"recipes": recipe_of(self.plan.tasks, method), "spaces": space}
         found = (
             _difference(f"{name}.{method}", plan[name][method], plain_json(value))
@@ -320,7 +319,7 @@ class Bench:
         planned = self._tuning(method, number, rung)
         if planned.name in self._tried:
             return self._tried[planned.name]
-        values = draw(method, number, self.plan.tuning_seed)
+        values = draw(space_of(method), number, self.plan.tuning_seed)
         run = self.finished(planned)
         if run is None:
             return Trial(method, number, rung, values, None, 0, 0.0)
@@ -337,7 +336,7 @@ class Bench:
         return self._planned(
             f"{method}-trial{number:02}-rung{rung}",
             method,
-            draw(method, number, plan.tuning_seed),
+            draw(space_of(method), number, plan.tuning_seed),
             plan.tuning_seed,
             share=RUNGS[rung],
             points=points,

@@ -43,9 +43,10 @@ class BenchMethodsOptions:
     """
 
     tasks: tuple[str, ...] = ("rooms",)
-    """Task sets: rooms, rooms-long, or another environment's name in lower case."""
+    """Task sets: rooms, rooms-few, rooms-long, or another environment's name in lower case."""
     methods: tuple[str, ...] = ()
-    """Methods; GRPO is always included. None: eight; "all": all."""
+    """Methods, or variants that have a small recipe of their own (three_spo_rates); GRPO is always
+    included. None: eight; "all": all methods."""
     settings: tuple[str, ...] = ("best", "shared")
     """Settings that are tested and reported: best, shared, recipe (the optimiser of the method's
     small recipe). A setting that is left out can follow later, in the same folder; without best

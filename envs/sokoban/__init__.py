@@ -27,6 +27,20 @@ ENVIRONMENT = Environment(
             base="grpo_small",
             changes={"rollout": _GROUPS, "clone": {"updates": 90}},
             turns=200_000,
+            explored=64,
+        ),
+        MethodTasks(
+            name="rooms-few",
+            title="VisualSokoban, easy, 2 to 8 moves, 128 levels that come back",
+            base="grpo_small",
+            # The premise of 3SPO's counts: each level is played about 17 times.
+            changes={
+                "env": {"tasks": 128},
+                "rollout": _GROUPS,
+                "clone": {"episodes": 128, "updates": 90},
+            },
+            turns=200_000,
+            explored=64,
         ),
         MethodTasks(
             name="rooms-long",

@@ -70,6 +70,7 @@ ENVIRONMENT = Environment(
             changes={"rollout": {"reward": "environment"}, "clone": {"updates": 40}},
             turns=35_000,
             measures=("success", "score"),
+            explored=48,
         ),
     ),
 )

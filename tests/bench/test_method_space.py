@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from creditrl.bench.method_plan import BenchPlan
-from creditrl.bench.method_space import draw, to_flags
+from creditrl.bench.method_space import draw, space_of, to_flags
 from creditrl.bench.method_tasks import task_set
 from creditrl.bench.methods import Bench
+from creditrl.errors import UnknownNameError
 from creditrl.trainers.methods import list_methods, method_info
 from creditrl.trainers.space import COMMON, Dimension
 
@@ -32,18 +33,31 @@ def test_ranges_are_drawn_log_uniformly_and_choices_uniformly():
 
 
 def test_equal_seeds_draw_equal_settings_and_methods_share_common_ones():
-    assert draw("gigpo", 3, 7) == draw("gigpo", 3, 7)
-    assert draw("gigpo", 3, 7) != draw("gigpo", 4, 7) != draw("gigpo", 4, 8)
+    space = space_of("gigpo")
+    assert draw(space, 3, 7) == draw(space, 3, 7)
+    assert draw(space, 3, 7) != draw(space, 4, 7) != draw(space, 4, 8)
     for name in ("optim.lr", "optim.epochs", "clip"):
-        assert draw("gigpo", 3, 7)[name] == draw("ppo", 3, 7)[name]
-    assert draw("gigpo", 0, 7) == {}  # the shared setting is one of the trials
+        assert draw(space, 3, 7)[name] == draw(space_of("ppo"), 3, 7)[name]
+    assert draw(space, 0, 7) == {}  # the shared setting is one of the trials
+
+
+def test_a_variant_has_its_methods_space():
+    assert space_of("three_spo_rates") == space_of("three_spo")
+    with pytest.raises(UnknownNameError, match="three_spo_rate"):
+        space_of("three_spo_rate")
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("credit_*.json")), ids=lambda path: path.stem)
 def test_the_draws_of_a_published_tuning_are_repeated(path):
     found = json.loads(path.read_text("utf-8"))
+    plan = found["plan"]
+    # A space may have changed since; its trials are then drawn from the one that is kept with them.
+    spaces = {
+        method: {name: Dimension(**fields) for name, fields in space.items()}
+        for method, space in plan["spaces"].items()
+    }
     for trial in found["trials"]:
-        drawn = draw(trial["method"], trial["number"], found["plan"]["tuning_seed"])
+        drawn = draw(spaces[trial["method"]], trial["number"], plan["tuning_seed"])
         assert drawn == trial["values"]
 
 
@@ -64,8 +78,10 @@ def test_every_drawn_setting_is_valid_for_its_method(name, tmp_path):
     shared = bench._test(name, "shared", {}, 0, (), start="small").config()
     changed = 0
     for trial in (1, 2):
-        drawn = bench._test(name, "best", draw(name, trial, 0), 0, (), start="small").config()
-        assert drawn.optim.lr == draw(name, trial, 0)["optim.lr"]
+        drawn = bench._test(
+            name, "best", draw(space_of(name), trial, 0), 0, (), start="small"
+        ).config()
+        assert drawn.optim.lr == draw(space_of(name), trial, 0)["optim.lr"]
         same = ("env", "policy", "rollout", "eval")
         assert all(getattr(drawn, part) == getattr(shared, part) for part in same if name != "sft")
         changed += drawn.method != shared.method

@@ -84,6 +84,19 @@ def test_a_method_keeps_its_own_numbers_and_the_shared_optimizer():
         task_set("alfword")
 
 
+def test_a_variant_is_its_recipes_method_on_the_same_tasks(tmp_path):
+    tasks = task_set("rooms")
+    paper, variant = (recipe_of(tasks, name) for name in ("three_spo", "three_spo_rates"))
+    assert variant["method"]["name"] == paper["method"]["name"] == "three_spo"
+    assert variant["method"]["scores"]["differences"] == "rates"
+    assert "scores" not in paper["method"] and "tree" not in paper["method"]
+    same = {name: part for name, part in paper.items() if name not in ("method", "run")}
+    assert same == {name: variant[name] for name in same}
+    made = bench(tmp_path, methods=("grpo", "three_spo_rates"))
+    run_ = made.test_run("three_spo_rates", "shared", 0)
+    assert run_.name == "three_spo_rates-shared-seed0"
+
+
 def learns_from_success(config: type, changed: Mapping[str, Any]) -> list[str]:
     """Return the options that could use the score, but do not."""
     found = []
