@@ -58,7 +58,8 @@ class CollectContext:
     retries: int
     """How many times a failed episode is played again before its group is dropped."""
     count_states: bool = False
-    """Whether to count the different states of the whole run (see :class:`SeenStates`)."""
+    """Whether to count the different states of the whole run, and to score them (see
+    :class:`SeenStates`)."""
     expert_actions: bool = False
     """Whether to record the expert's action at every turn."""
     schedule: Schedule = "auto"

@@ -16,7 +16,6 @@ import numpy as np
 
 from creditrl.agents.places import Place, PlaceKeeper
 from creditrl.agents.rollout import continue_episodes
-from creditrl.envs.state import hash_state
 from creditrl.errors import SnapshotError
 from creditrl.trainers.batch import turn_table
 from creditrl.trainers.collect.base import (
@@ -102,10 +101,9 @@ class _Continuing(Collector):
                     () if done.error else self.keeper.places(copy, context.form, done, place.talk)
                 )
                 places.append(list(after))
-        seen = self.groups.seen
-        if seen is not None:
-            texts = {turn.observation for t in played for turn in t.turns}
-            seen.add((hash_state(text.encode("utf-8", "replace")) for text in texts), len(played))
+        if self.groups.seen is not None:
+            # A continuation is a rollout through the states of its own turns.
+            self.groups.seen.add_episodes([t for t in played if not t.error], tasks=0)
         return played, places
 
     def whole(

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from creditrl.checked import Checked, Count
 from creditrl.trainers.collect.base import Collected, Collector
 from creditrl.trainers.collect.rollouts import RolloutCollector
+from creditrl.trainers.collect.seen import RUN_METRICS
 from creditrl.types import Trajectory
 
 __all__ = ["DynamicCollector", "outcomes_differ"]
@@ -46,7 +47,7 @@ class DynamicCollector(Checked, Collector):
         wanted = self.collector.venv.num_groups
         kept: dict[int, list[Trajectory]] = {}
         turns = dropped = played = 0
-        metrics: dict[str, float] = {}
+        told: dict[str, list[float]] = {}
         tries = 0
         while tries < self.tries and len(kept) < wanted:
             found = self.collector.collect(update, attempt=tries)
@@ -68,9 +69,12 @@ class DynamicCollector(Checked, Collector):
                     ]
             # Metrics of the policy before the selection.
             for name, value in found.metrics.items():
-                metrics[name] = metrics.get(name, 0.0) + value
+                told.setdefault(name, []).append(value)
             tries += 1
-        metrics = {name: value / tries for name, value in metrics.items()}
+        metrics = {
+            name: values[-1] if name in RUN_METRICS else sum(values) / len(values)
+            for name, values in told.items()
+        }
         metrics |= {"tries": float(tries), "groups_useless": dropped / max(1, played)}
         return Collected([t for members in kept.values() for t in members], turns, metrics)
 

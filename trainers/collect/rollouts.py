@@ -11,7 +11,6 @@ import numpy as np
 from creditrl.agents.reply_queue import Schedule
 from creditrl.agents.rollout import Recording, run_episodes
 from creditrl.envs.prompt import PromptForm
-from creditrl.envs.state import hash_state
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import WorkerError
 from creditrl.trainers.collect.base import (
@@ -22,8 +21,9 @@ from creditrl.trainers.collect.base import (
     drop_failed_groups,
     require_valid,
 )
-from creditrl.trainers.collect.seen import SeenStates
+from creditrl.trainers.collect.seen import SeenStates, seen_state
 from creditrl.trainers.collect.tasks import stream, update_tasks
+from creditrl.trainers.collect.tree import difficulty_class
 from creditrl.types import StateSource, Trajectory
 
 __all__ = ["RolloutCollector", "rollout_metrics"]
@@ -54,7 +54,7 @@ class RolloutCollector(Collector):
     expert_actions: bool = False
     """Record the expert's action at every turn."""
     count_states: InitVar[bool] = False
-    """Report how many different observations the run has seen."""
+    """Report how many different states the run has seen, and their scores."""
     schedule: Schedule = "auto"
     """Whether copies wait for each other's replies."""
 
@@ -147,7 +147,7 @@ class RolloutCollector(Collector):
 def rollout_metrics(
     played: Sequence[Trajectory], kept: Sequence[Trajectory], dropped: int, seen: SeenStates | None
 ) -> dict[str, float]:
-    """Return an update's metrics; ``seen`` counts the states of the kept episodes."""
+    """Return an update's metrics; ``seen`` counts the kept episodes and their states."""
     grounded = [np.mean([turn.grounded for turn in t.turns]) for t in kept if t.turns]
     metrics = {
         "success": _share(t.success for t in kept),
@@ -161,10 +161,28 @@ def rollout_metrics(
         "groups_dropped": float(dropped),
     }
     if seen is not None:
-        texts = {turn.observation for t in kept for turn in t.turns}
-        seen.add((hash_state(text.encode("utf-8", "replace")) for text in texts), len(kept))
+        metrics |= _state_scores(kept, seen)
+        seen.add_episodes(kept, tasks=len({t.group for t in kept}))
         metrics |= seen.metrics()
     return metrics
+
+
+def _state_scores(kept: Sequence[Trajectory], seen: SeenStates) -> dict[str, float]:
+    """Return the mean score of an update's states before it, in all and by class of difficulty.
+
+    A state counts once, at its first visit.
+    """
+    found: dict[int, tuple[str, float]] = {}
+    for t in kept:
+        for depth, turn in enumerate(t.turns):
+            state = seen_state(turn)
+            if state not in found:
+                found[state] = difficulty_class(t.task), seen.score(state, depth)
+    scores: dict[str, list[float]] = {}
+    for name, score in found.values():
+        scores.setdefault("state_score", []).append(score)
+        scores.setdefault(f"state_score/{name}", []).append(score)
+    return {name: float(np.mean(values)) for name, values in scores.items()}
 
 
 def _share(flags: Iterable[bool]) -> float:
