@@ -217,6 +217,8 @@ def run_rollouts(run: RunRecord) -> Rollouts | None:
         # A run's turns start with its exploration, whose states are not counted.
         before = [row.get("environment_turns", 0) for row in run.phase("explore")][-1:]
         told = replace(told, turns=told.turns - sum(before))
+        if not math.isnan(told.tasks):
+            return told
     complete = setting(run.config, "run.trajectories_every", 1) == 1
     if run.in_tree or not complete:
         return told
@@ -236,6 +238,10 @@ def run_rollouts(run: RunRecord) -> Rollouts | None:
     return Rollouts(count, float(successes), unique, float(len(tasks)), played)
 
 
+def _scores_states(run: RunRecord) -> bool:
+    return any("high_score_states" in row for row in run.phase("train"))
+
+
 def _counts_states(run: RunRecord) -> bool:
     return any("states_seen" in row for row in run.phase("train"))
 
@@ -245,10 +251,15 @@ def tree_section(context: Context) -> list[Block]:
     blocks: list[Block] = [
         Heading("States and rollouts (3SPO's figures)"),
         Paragraph(
-            "Over the whole run. A rollout is a finished episode, or a finished branch of a tree; "
-            "unique states are different complete observations."
+            "Over the whole run. A rollout is a finished episode, or a branch of a tree, those "
+            "that were cut included; unique states are different states of the simulator, or "
+            "complete observations if the run did not hash them. A state's score is high above "
+            "1/2 at turn 2: nearly all completed trajectories through it failed, but too few to "
+            "give it up. Scores are by 3SPO's own settings in its runs, by the paper's in others."
         ),
     ]
+    if not context.trained:
+        return [blocks[0], Paragraph("No run was trained: these are only evaluations.")]
     rows: list[tuple[str, ...]] = []
     without: list[Family] = []
     for family in context.trained:
@@ -266,6 +277,7 @@ def tree_section(context: Context) -> list[Block]:
                 f"{mean('rollouts'):,.0f}",
                 number(mean("states_per_rollout")),
                 number(mean("states_per_1000_turns"), 1, 1),
+                number(mean("high_scores"), 100, 1),
                 number(mean("per_task")),
                 number(mean("success"), 100, 1),
             )
@@ -276,6 +288,7 @@ def tree_section(context: Context) -> list[Block]:
             "rollouts",
             "unique states per rollout",
             "per 1,000 turns",
+            "high-score states, %",
             "rollouts per task",
             "success per rollout, %",
         )
@@ -289,43 +302,34 @@ def tree_section(context: Context) -> list[Block]:
         "states as other collectors count them (here those that end a branch are among them)",
         "--run.count-states",
     )
+    blocks += missing(without, "rollouts of the whole run", f"{STORE}, or --run.count-states")
+    scored = [f for f in context.trained if any(_scores_states(run) for run in f.members)]
     blocks += missing(
-        without, "rollouts of the whole run", f"{STORE}, or --run.count-states for the states alone"
+        [family for family in context.trained if family not in scored],
+        "scores of states",
+        "--run.count-states",
     )
-    trees = [f for f in context.trained if any(run.in_tree for run in f.members)]
-    if not trees:
-        names = ", ".join(family.name for family in context.trained) or "evaluations"
-        return [
-            *blocks,
-            Paragraph(
-                f"No scores of states: {names} grew no tree. To record them: method three_spo."
-            ),
-        ]
-    blocks += _scores(context, trees)
-    return blocks
+    return [*blocks, *_scores(context, scored)] if scored else blocks
 
 
-def _scores(context: Context, trees: Sequence[Family]) -> list[Block]:
+def _scores(context: Context, scored: Sequence[Family]) -> list[Block]:
     blocks: list[Block] = []
     for key, name, title in (
-        ("high_score_states", "high_scores", "Share of high-score states (above 1/2 at turn 2)"),
+        ("high_score_states", "high_scores", "Share of high-score states"),
         ("state_score", "state_scores", "Mean score of the states that were tried"),
     ):
         series = tuple(
             mean_series(family.named(), [points(run.phase("train"), key) for run in family.members])
-            for family in trees
+            for family in scored
         )
         blocks += context.picture(
             Figure(name, f"{title} against update", "lines", "update", title.lower(), series)
         )
     classes: list[Series] = []
     rows: list[tuple[str, ...]] = []
-    old: list[Family] = []
-    for family in trees:
+    for family in scored:
         trained = [run.phase("train") for run in family.members]
         keys = list(dict.fromkeys(key for phase in trained for key in class_keys(phase)))
-        if not keys:
-            old.append(family)
         for key in keys:
             name = key.partition("/")[2]
             curves = [points(phase, key) for phase in trained]
@@ -356,7 +360,7 @@ def _scores(context: Context, trees: Sequence[Family]) -> list[Block]:
             family.named() if len(family.members) == 1 else f"{family.name}, seed {run.seed}",
             *zip(*curve, strict=True),
         )
-        for family in trees
+        for family in scored
         for run in family.members
         if (curve := success_per_rollout(run.phase("train")))
     )
@@ -371,7 +375,7 @@ def _scores(context: Context, trees: Sequence[Family]) -> list[Block]:
             percent=True,
         )
     )
-    return [*blocks, *missing(old, "scores of states by class", "train again with this version")]
+    return blocks
 
 
 def ends(values: Sequence[float]) -> tuple[float, float]:

@@ -1,11 +1,12 @@
 """States that a run saw: how many are new, and their 3SPO scores.
 
-Definitions. A *state* is the complete observation (3SPO's default), and equal ones of different
-tasks are one. *Unique states per rollout* is 3SPO's figure: different states of the whole run per
-finished rollout (episodes, or branches of a tree). A branch shares its prefix with others and can
-be a single turn, so the states per environment turn are given, too. The *exploration ratio* is
-inferred, since its formula is not printed: the share of turns so far in a state that was new to the
-run. It falls if a policy repeats itself.
+Definitions. A *state* is the simulator's, and equal ones of different tasks are one; if a run did
+not hash them, it is the complete observation. *Unique states per rollout* is 3SPO's figure:
+different states of the whole run per rollout (episodes, or branches of a tree). A branch shares its
+prefix with others and can be a single turn, so the states per environment turn are given, too. A
+*high-score state* has a score above 1/2 at the second turn. The *exploration ratio* is inferred,
+since its formula is not printed: the share of turns so far in a state that was new to the run. It
+falls if a policy repeats itself.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ class Rollouts:
     """Number of started tasks, repeats counted; NaN if not recorded."""
     turns: float = math.nan
     """Environment turns; NaN if not recorded."""
+    high_scores: float = math.nan
+    """Share of high-score states at the end; NaN if not recorded."""
 
     @property
     def per_task(self) -> float:
@@ -99,9 +102,9 @@ class Rollouts:
 def rollouts(rows: Sequence[Mapping[str, Any]]) -> Rollouts | None:
     """Return the totals of the whole run from training metrics; None if they lack them.
 
-    It reads ``environment_turns``, ``rollouts_done`` and ``states_seen`` (any method,
-    ``run.count_states``), and for a tree ``branches``, ``branches_solved``, ``states`` and
-    ``tasks_begun``.
+    It reads ``environment_turns``, and with ``run.count_states`` ``rollouts_done``,
+    ``states_seen``, ``rollouts_solved``, ``tasks_begun`` and ``high_score_states``; for a tree
+    ``branches``, ``branches_solved``, ``states`` and the last two.
     """
     last = {key: value for row in rows for key, value in row.items() if value is not None}
     count = last.get("rollouts_done", last.get("branches"))
@@ -109,20 +112,24 @@ def rollouts(rows: Sequence[Mapping[str, Any]]) -> Rollouts | None:
         return None
     return Rollouts(
         rollouts=int(count),
-        successes=float(last.get("branches_solved", math.nan)),
+        successes=float(last.get("branches_solved", last.get("rollouts_solved", math.nan))),
         unique_states=float(last.get("states_seen", last.get("states", math.nan))),
         tasks=float(last.get("tasks_begun", math.nan)),
         turns=float(last.get("environment_turns", math.nan)),
+        high_scores=float(last.get("high_score_states", math.nan)),
     )
 
 
 def success_per_rollout(rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """Return (finished branches, solved share of them so far) of a tree; empty if unknown."""
-    return [
-        (float(row["branches"]), float(row["branches_solved"]) / float(row["branches"]))
-        for row in rows
-        if row.get("branches") and row.get("branches_solved") is not None
-    ]
+    """Return (rollouts, solved share of them) so far, of a tree's branches; empty if unknown."""
+    found = []
+    for row in rows:
+        tree = row.get("branches") is not None
+        count = row.get("branches" if tree else "rollouts_done")
+        solved = row.get("branches_solved" if tree else "rollouts_solved")
+        if count and solved is not None:
+            found.append((float(count), float(solved) / float(count)))
+    return found
 
 
 def class_keys(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -314,7 +314,9 @@ def test_segments_exploration_and_rollouts_of_stored_episodes(tmp_path):
     assert states.rows == (("gigpo", "8", "5", "62.5"),)  # update 2 reached no new state
     (counts,) = tables(section(report, "States and rollouts"))
     # Five states in three rollouts of eight turns.
-    assert counts.rows == (("gigpo", "3", "1.67", "625.0", "1.00", "66.7"),)
+    assert counts.rows == (("gigpo", "3", "1.67", "625.0", "-", "1.00", "66.7"),)
+    told = said(section(report, "States and rollouts"))
+    assert "Not recorded by gigpo: scores of states. To record it: --run.count-states." in told
 
 
 def test_the_methods_own_segments_and_their_reward_come_first(tmp_path):
@@ -359,12 +361,12 @@ def test_scores_of_states_are_reported_by_class(tmp_path):
     folder.append_metrics({**row, "update": 4})
     report = build_report(load_runs([folder.path]), analysis=True)
     counts = tables(section(report, "States and rollouts"))[0]
-    assert counts.rows == (("three_spo", "8", "2.50", "125.0", "4.00", "25.0"),)
+    assert counts.rows == (("three_spo", "8", "2.50", "125.0", "50.0", "4.00", "25.0"),)
     # Of these 160 turns 60 were exploration, whose states are not among the 20.
     folder.append_metrics({"phase": "explore", "update": 0, "environment_turns": 60})
     report = build_report(load_runs([folder.path]), analysis=True)
     counts = tables(section(report, "States and rollouts"))[0]
-    assert counts.rows == (("three_spo", "8", "2.50", "200.0", "4.00", "25.0"),)
+    assert counts.rows == (("three_spo", "8", "2.50", "200.0", "50.0", "4.00", "25.0"),)
     classes = next(b for b in report.blocks if isinstance(b, Table) and b.columns[1] == "class")
     assert classes.rows == (
         ("three_spo", "0-4", "0.500", "0.500"),
@@ -373,6 +375,41 @@ def test_scores_of_states_are_reported_by_class(tmp_path):
     figures = {figure.name: figure for figure in report.figures}
     assert figures["high_scores"].series[0].y == (0.5,)
     assert figures["success_per_rollout"].series[0].x == (8.0,)
+
+
+def test_states_of_several_runs_are_shown_side_by_side(tmp_path):
+    # A run that stored no episodes but counted states, beside a tree.
+    grpo = {
+        **{"phase": "train", "rollouts_done": 4.0, "rollouts_solved": 1.0, "tasks_begun": 2.0},
+        **{"states_seen": 12.0, "environment_turns": 80.0, "high_score_states": 0.75},
+        **{"state_score": 1.0, "state_score/0-4": 1.0},
+    }
+    tree = {
+        **{"phase": "train", "branches": 6.0, "branches_solved": 3.0, "tasks_begun": 2.0},
+        **{"rollouts_done": 8.0, "states_seen": 20.0, "environment_turns": 160.0},
+        **{"high_score_states": 0.5, "state_score": 0.75, "state_score/0-4": 0.5},
+    }
+    paths = []
+    for name, row in (("grpo", grpo), ("three_spo", tree)):
+        folder = make_run(tmp_path / name, method=Method(name=name))
+        folder.append_metrics({**row, "update": 4})
+        paths.append(folder.path)
+    report = build_report(load_runs(paths), analysis=True)
+    counts, classes = tables(section(report, "States and rollouts"))
+    assert counts.rows == (
+        ("grpo", "4", "3.00", "150.0", "75.0", "2.00", "25.0"),
+        ("three_spo", "8", "2.50", "125.0", "50.0", "4.00", "37.5"),
+    )
+    assert classes.rows == (
+        ("grpo", "0-4", "1.000", "1.000"),
+        ("three_spo", "0-4", "0.500", "0.500"),
+    )
+    figures = {figure.name: figure for figure in report.figures}
+    for name, expected in (("high_scores", [0.75, 0.5]), ("state_scores", [1.0, 0.75])):
+        assert [series.y[-1] for series in figures[name].series] == expected
+    # Of a tree those of its branches that ended.
+    solved = figures["success_per_rollout"].series
+    assert [(series.x, series.y) for series in solved] == [((4.0,), (0.25,)), ((6.0,), (0.5,))]
 
 
 def test_missing_records_are_named_once_with_how_to_record_them(tmp_path):
@@ -384,7 +421,7 @@ def test_missing_records_are_named_once_with_how_to_record_them(tmp_path):
         ("Completed tasks per interval", "--agent expert"),
         ("While training", "only evaluations"),
         ("Updates and turns", "only evaluations"),
-        ("States and rollouts", "method three_spo"),
+        ("States and rollouts", "only evaluations"),
         ("Mean and standard deviation over seeds", "another --run.seed"),
     ):
         assert told in said(section(report, title)), title
@@ -398,6 +435,7 @@ def test_missing_records_are_named_once_with_how_to_record_them(tmp_path):
         ("Updates and turns", "--eval.every N"),
         ("Segments", "--rollout.segments"),
         ("Exploration ratio", "--run.trajectories-every 1"),
+        ("States and rollouts", "--run.count-states"),
         ("Best on validation", "--eval.every N"),
     ):
         assert told in said(section(report, title)), title
