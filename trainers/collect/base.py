@@ -74,6 +74,7 @@ class CollectContext:
         """The extra fields recorded with every turn."""
         return Recording(
             hash_states=self.hash_states,
+            states_needed=not self.count_states,  # a count takes the text where there is no hash
             segments=self.segments,
             expert_actions=self.expert_actions,
         )

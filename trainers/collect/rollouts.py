@@ -120,6 +120,7 @@ class RolloutCollector(Collector):
             ),
             record=Recording(
                 hash_states=self.hash_states,
+                states_needed=self.seen is None,  # a count takes the text where there is no hash
                 segments=self.segments,
                 expert_actions=self.expert_actions,
                 label=f"u{update}",

@@ -126,6 +126,20 @@ def test_counts_are_of_the_whole_run(kind):
     assert 0 < found.metrics["high_score_states"] < 1 and 0 < found.metrics["state_score"] <= 1
 
 
+def test_an_environment_without_state_keys_is_counted_by_its_texts(monkeypatch):
+    of = RolloutCollector.of(
+        make_context(hash_states="state", count_states=True, groups=1), grouped=True
+    )
+
+    def none(*_):
+        raise NotImplementedError("it has none")
+
+    monkeypatch.setattr(of.venv, "state_keys", none)
+    found = of.collect(0)
+    texts = {turn.observation for t in found.trajectories for turn in t.turns}
+    assert found.metrics["states_seen"] == len(texts)
+
+
 @pytest.mark.parametrize("kind", ["episodes", "tree"])
 def test_counts_continue_in_a_resumed_run_and_are_off_by_default(kind):
     straight, resumed = collector(kind), collector(kind)
