@@ -290,3 +290,110 @@ def test_the_rate_of_a_single_trajectory_is_its_outcome():
     table = StateTable()
     table.record([10], True)
     assert table.reward(99, 98, moved=True, depth=0, gained=1.0, cfg=RATES) == 0.0
+
+
+# -- section 3.5: every state is a bandit ----------------------------------------------------------
+# A state has a fixed probability of success, and is visited again and again. The paper's abstract
+# says what holds then; the bounds here are our own derivations, from Hoeffding's and Chernoff's
+# inequalities.
+
+
+def spent(clock, uniform=False, alpha=5.0, chance=0.2, rounds=4096, seeds=24):
+    """Return the mean rollouts beyond those of a solved state, after each fourfold of rounds.
+
+    A round allocates ``8 S`` rollouts to the state at its second turn, and one is completed.
+    """
+    cfg = StateScoreConfig(alpha=alpha, lambda_clock=clock)
+    marks, found = [rounds // 16, rounds // 4, rounds], []
+    for seed in range(seeds):
+        table, wins = StateTable(), np.random.default_rng(seed).random(rounds) < chance
+        share = np.empty(rounds)
+        for k, win in enumerate(wins.tolist()):
+            share[k] = 1.0 if uniform else table.score(7, 1, cfg)
+            table.record([7], win)
+        total = 8 * np.cumsum(share)
+        found.append([total[mark - 1] for mark in marks])
+    return np.mean(found, axis=0)
+
+
+def test_regret_of_allocation_is_logarithmic_in_the_number_of_trajectories():
+    # lambda_t = 5 ln t and a rate of 0.2: S = 1 / t, whose sum is ln T. Each fourfold of rounds
+    # adds 8 ln 4 = 11.1, and a little for rates that are still uncertain; sqrt(T) would double.
+    first, second, third = spent("global")
+    grown = np.array([second - first, third - second])
+    assert (grown > 0.9 * 8 * math.log(4)).all() and (grown < 1.5 * 8 * math.log(4)).all()
+    assert third < 2 * 8 * (1 + math.log(4096))
+    # The same number everywhere is linear: each fourfold adds four times as much.
+    first, second, third = spent("global", uniform=True)
+    assert (third, (third - second) / (second - first)) == (8 * 4096, 4.0)
+
+
+def test_regret_of_allocation_is_linear_by_the_clock_of_turns():
+    # "Constant for a fixed depth": S stays 2^-1 at the second turn, however much is known. With the
+    # paper's alpha of 50 it is 2^-10 there, which rounds up to the single rollout without update.
+    first, second, third = spent("depth", seeds=4)
+    assert (third - second) / (second - first) == pytest.approx(4.0, rel=0.05)
+    assert third == pytest.approx(8 * 4096 / 2, rel=0.05)
+    assert rollouts_at(state_score(4096, 819, 2, PAPER)) == 1
+
+
+def test_a_hopeless_state_costs_a_fixed_number_of_rollouts():
+    # Eight fail, which are too few to give it up, and eight more: then it is cut for good.
+    table, rollouts = StateTable(), []
+    for _ in range(5):
+        rollouts.append(rollouts_at(table.score(7, 1, PAPER)))
+        for _ in range(rollouts[-1]):
+            table.record([7], False)
+    assert rollouts == [8, 8, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("states", "gap"), [(2, 0.3), (4, 0.3), (4, 0.15)])
+def test_the_best_of_several_states_has_the_lowest_score_after_enough_trajectories(states, gap):
+    # Rates 0.6 and 0.6 - gap. The order is wrong only if a rate is off by half the gap, which by
+    # Hoeffding has probability exp(-n gap^2 / 2) in each: n = 2 / gap^2 ln(states / delta) suffices.
+    delta, rng = 0.05, np.random.default_rng(0)
+    chances = np.array([0.6] + [0.6 - gap] * (states - 1))
+
+    def wrong(n):
+        wins = rng.binomial(n, chances, size=(1000, states))
+        score = np.array([[state_score(n, int(w), 2, RELEASED) for w in row] for row in wins])
+        return float((score[:, 0] >= score[:, 1:].min(axis=1)).mean())
+
+    enough = math.ceil(2 / gap**2 * math.log(states / delta))
+    assert enough == {(2, 0.3): 82, (4, 0.3): 98, (4, 0.15): 390}[states, gap]
+    assert wrong(enough) <= delta
+    assert wrong(enough // 16) > delta  # and it takes more than a few
+
+
+def given_up(chance, cfg, trajectories=60, states=2000):
+    """Return the share of states that are ever given up, after 11 trajectories and after all."""
+    rng = np.random.default_rng(1)
+    early = ever = 0
+    for wins in np.cumsum(rng.random((states, trajectories)) < chance, axis=1).tolist():
+        scores = [state_score(n, won, 2, cfg) for n, won in enumerate(wins, start=1)]
+        early += 0.0 in scores[:11]
+        ever += 0.0 in scores
+    return early / states, ever / states
+
+
+@pytest.mark.parametrize("chance", [0.5, 0.7])
+def test_a_solvable_state_is_rarely_given_up(chance):
+    # Chernoff: after n trajectories the rate is at most zeta with probability exp(-n KL), KL of
+    # zeta from the chance; before xi failures nothing is given up, so the sum starts at n = xi.
+    xi, zeta = PAPER.xi, PAPER.zeta
+    kl = zeta * math.log(zeta / chance) + (1 - zeta) * math.log((1 - zeta) / (1 - chance))
+    bound = math.exp(-xi * kl) / (1 - math.exp(-kl))
+    assert bound < 0.09
+    early, ever = given_up(chance, PAPER)
+    assert early <= ever <= bound
+    # Within 11 trajectories: the first ten fail, or one of them succeeds and the eleventh fails.
+    exact = (1 - chance) ** 10 + 10 * chance * (1 - chance) ** 10
+    assert early == pytest.approx(exact, abs=3 * math.sqrt(exact / 2000))
+
+
+def test_a_larger_xi_and_a_smaller_zeta_give_up_fewer_solvable_states():
+    # The paper's sensitivity: (xi, zeta) of 5, 0.05 to 50, 0.3.
+    shares = [given_up(0.3, StateScoreConfig(xi=xi))[1] for xi in (5, 10, 20)]
+    assert shares[0] > shares[1] > shares[2]
+    shares = [given_up(0.3, StateScoreConfig(zeta=zeta))[1] for zeta in (0.05, 0.1, 0.2)]
+    assert shares[0] < shares[1] < shares[2]
