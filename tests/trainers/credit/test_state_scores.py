@@ -350,7 +350,7 @@ def test_a_hopeless_state_costs_a_fixed_number_of_rollouts():
 @pytest.mark.parametrize(("states", "gap"), [(2, 0.3), (4, 0.3), (4, 0.15)])
 def test_the_best_of_several_states_has_the_lowest_score_after_enough_trajectories(states, gap):
     # Rates 0.6 and 0.6 - gap. The order is wrong only if a rate is off by half the gap, which by
-    # Hoeffding has probability exp(-n gap^2 / 2) in each: n = 2 / gap^2 ln(states / delta) suffices.
+    # Hoeffding has probability exp(-n gap^2 / 2) in each: 2 / gap^2 ln(states / delta) are enough.
     delta, rng = 0.05, np.random.default_rng(0)
     chances = np.array([0.6] + [0.6 - gap] * (states - 1))
 
