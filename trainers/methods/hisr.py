@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from creditrl.checked import Bounds, Checked, Fraction, Natural, Positive
+from creditrl.errors import ConfigError
 from creditrl.trainers.credit.gae import GAEConfig, gae_of_tables, value_metrics
 from creditrl.trainers.credit.hindsight import segment_reward, turn_importance
 from creditrl.trainers.credit.progress import progress_r2
@@ -69,6 +70,9 @@ class HISRConfig(Checked):
     min_r2: Annotated[float, Bounds(high=1)] | None = None
     """Minimum R2 of the segment model on an update's episodes, which it has not learned from; below
     it, the whole outcome is on the last turn. Ours; None: its shares always count (the paper)."""
+    outcome_gae: GAEConfig | None = None
+    """Discounts of the updates in which the outcome is on the last turn, from where ``gae``'s 0.64
+    per turn hardly reaches the first ones. None: those of ``gae``."""
     refit: Natural = 0
     """Updates between fits of the segment model to an update's own episodes, one pass each, after
     they were scored; 0: never, as in the paper, which freezes it before the policy changes."""
@@ -89,6 +93,14 @@ class HISRConfig(Checked):
     """lr 1e-4."""
     loss: PolicyLossConfig = replace(PPO_LOSS, kl_coef=0.01, kl_kind="k3")
     """PPO's, with KL 0.01 (that it is in the loss, not in the reward, is inferred)."""
+
+    def __post_init__(self) -> None:
+        Checked.__post_init__(self)
+        if self.outcome_gae is not None and self.min_r2 is None:
+            raise ConfigError(
+                "HISRConfig.outcome_gae has no effect: without min_r2 the shares always count. Set "
+                "min_r2, or leave outcome_gae out."
+            )
 
 
 @register_method(
@@ -126,12 +138,13 @@ class HISR(CriticMethod[HISRConfig]):
         outcome_N = outcome_of_turns(turns, cfg.outcome)
         share_N = turns.require("segment_reward_N", hint=hint)
         metrics = {"segment_r2": progress_r2(share_N, outcome_N, turns.episode_N)}
-        scaled = cfg.scale_by_outcome
+        scaled, gae = cfg.scale_by_outcome, cfg.gae
         if cfg.min_r2 is not None:
             counts = metrics["segment_r2"] >= cfg.min_r2
             metrics["segment_counts"] = float(counts)
             if not counts:  # an episode is one segment, whose share is all of it
                 segment_N, share_N, scaled = turns.episode_N, np.ones_like(share_N), True
+                gae = cfg.outcome_gae or gae
         reward_N = segment_reward(
             share_N,
             importance_N,
@@ -142,13 +155,13 @@ class HISR(CriticMethod[HISRConfig]):
             outcome_N=outcome_N if scaled else None,
             signed=cfg.shares == "signed",
         )
-        gae_M, target_M = gae_of_tables(turns, tokens, cfg.gae, reward_N=reward_N)
+        gae_M, target_M = gae_of_tables(turns, tokens, gae, reward_N=reward_N)
         return Credit(
             self.name,
             advantage_M=gae_M,
             value_target_M=target_M,
             parts={"importance": importance_N, "reward": reward_N},
-            metrics=metrics | value_metrics(turns, tokens, cfg.gae, reward_N=reward_N),
+            metrics=metrics | value_metrics(turns, tokens, gae, reward_N=reward_N),
         )
 
     def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:

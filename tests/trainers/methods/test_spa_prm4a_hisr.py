@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from creditrl.errors import ConfigError
 from creditrl.trainers.credit import token_table, turn_table
 from creditrl.trainers.credit.gae import GAEConfig, value_metrics
 from creditrl.trainers.credit.whiten import whiten
@@ -167,6 +168,22 @@ def test_below_its_limit_hisrs_segment_model_leaves_the_outcome_on_the_last_turn
     np.testing.assert_allclose(found.parts["reward"], reward, atol=1e-5)
     assert found.metrics["segment_r2"] == pytest.approx(0.9)
     assert found.metrics["segment_counts"] == float(changes["min_r2"] < 0.9)
+    np.testing.assert_allclose(found.advantage_M, to_go(reward), atol=1e-4)
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_an_outcome_on_the_last_turn_has_discounts_of_its_own(counts):
+    own = dataclasses.replace(PLAIN, gamma=0.5)
+    cfg = HISRConfig(
+        gae=PLAIN, outcome_gae=own, min_r2=0.89 if counts else 0.91, alpha=0.0, him=False
+    )
+    # Shares 1/4 and 3/4 summed, or the outcome and half of it one turn earlier; then whitened.
+    expected = [1, 0.75, 0, 0] if counts else [0.5, 1, 0, 0]
+    np.testing.assert_allclose(
+        HISR(cfg).credit(TURNS, TOKENS).advantage_M, whiten(np.array(expected)), atol=1e-4
+    )
+    with pytest.raises(ConfigError, match="outcome_gae has no effect.*Set min_r2"):
+        HISRConfig(outcome_gae=own)
 
 
 @pytest.mark.parametrize(("shares", "reward"), [("signed", [-0.25, 0.75]), ("positive", [0, 1])])
