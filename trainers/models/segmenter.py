@@ -24,6 +24,8 @@ from creditrl.types import FloatArray, IntArray, Prompt, Trajectory
 __all__ = ["Segmenter", "SegmenterConfig"]
 
 _LEAD_IN = "Segments:"
+_LEAST = 4
+"""The paper's number of segments for household tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +35,13 @@ class SegmenterConfig(Checked):
     kind: Literal["rule", "entropy", "llm", "turn"] = "rule"
     """"rule": the environment's ``segment_key``; "entropy": jumps of the policy's entropy; "llm":
     a language model is asked; "turn": every turn is a segment."""
-    least: Count = 4
-    """Minimum number of segments that an episode should have (household tasks 4, WebShop 3)."""
+    least: Count | None = None
+    """For "entropy" and "llm": minimum number of segments that an episode should have; None: 4, the
+    paper's for household tasks (WebShop: 3). The labels of "rule" alone say how many there are."""
     jump: float = 1.0
     """For "entropy": rise that starts a segment, in standard deviations (inferred)."""
     model: str = ""
-    """For "llm": name of a model behind an OpenAI-compatible endpoint."""
+    """For "llm": name of a model behind an OpenAI-compatible endpoint (the paper: GPT-4o)."""
     base_url: str = ""
     """For "llm": the endpoint."""
 
@@ -47,6 +50,11 @@ class SegmenterConfig(Checked):
         if self.kind == "llm" and not self.model:
             raise ConfigError(
                 'SegmenterConfig.kind is "llm" and no model is named: set model and base_url.'
+            )
+        if self.kind == "rule" and self.least is not None:
+            raise ConfigError(
+                f'SegmenterConfig has kind="rule" and least={self.least}, which would do nothing: '
+                "the environment's sub-goals decide. Leave least out, or use kind=\"entropy\"."
             )
 
 
@@ -82,9 +90,13 @@ class Segmenter:
 
             self._agent = ChatAgent(config.model, base_url=config.base_url, temperature=0.0)
 
+    @property
+    def _least(self) -> int:
+        return _LEAST if self.config.least is None else self.config.least
+
     def segments(self, trajectories: Sequence[Trajectory]) -> IntArray:
         """Return the segment of each turn, numbered over all episodes, int64 [N]."""
-        kind, least = self.config.kind, self.config.least
+        kind = self.config.kind
         if kind == "turn":
             return segment_ids([list(range(len(t.turns))) for t in trajectories])
         if kind == "entropy":
@@ -92,11 +104,11 @@ class Segmenter:
             ends = np.cumsum([len(t.turns) for t in trajectories])[:-1]
             return segment_ids(
                 [
-                    entropy_segments(part, least, self.config.jump)
+                    entropy_segments(part, self._least, self.config.jump)
                     for part in np.split(entropy_N, ends)
                 ]
             )
-        by_rule = [rule_segments([turn.segment for turn in t.turns], least) for t in trajectories]
+        by_rule = [rule_segments([turn.segment for turn in t.turns]) for t in trajectories]
         if kind == "rule":
             return segment_ids(by_rule)
         # Only one rank asks: answers vary, and all ranks must cut the same way.
@@ -142,14 +154,18 @@ class Segmenter:
 
     def _prompt(self, trajectory: Trajectory, copy: int, problem: str) -> Prompt:
         told: list[dict[str, Any]] = []
+        least = min(self._least, len(trajectory.turns))
+        # The criteria and the form of the answer are those of HISR's Table 11, in our words.
         lines = [
-            "You are an expert at splitting trajectories into consecutive stages, each with a "
-            "sub-goal of its own.",
-            "A stage begins where intention, sub-goal, strategy or surroundings clearly change. It "
-            "has one turn or more; neighbouring stages differ; stages are not too coarse: at least "
-            f"{min(self.config.least, len(trajectory.turns))}.",
-            "Say one or two sentences about each stage. Then, as the last line, write "
-            f'"{_LEAD_IN}" and the ranges of turns, e.g. [(1, 3), (4, 6), (7), (8, 13)].',
+            "You know well how agents go about their tasks. Divide the episode below into "
+            "consecutive segments, each of which serves one sub-goal of its own.",
+            "Begin a segment where one of these clearly changes: what the agent intends, its "
+            "sub-goal, its strategy, or the place and things it deals with. Every turn belongs to "
+            "one segment, and a segment has at least 1 turn. Two segments in a row must differ in "
+            f"this respect. Do not divide too coarsely: give at least {least}.",
+            "First describe each segment in one or two sentences. Then end with a line that begins "
+            f'"{_LEAD_IN}" and lists the first and the last turn of each, counted from 1, e.g. '
+            f"{_LEAD_IN} [(1, 3), (4, 6), (7), (8, 13)]",
             f"Task: {trajectory.task.goal}",
         ]
         for number, turn in enumerate(trajectory.turns, start=1):

@@ -9,6 +9,7 @@ import pytest
 from small_runs import make_trajectory
 
 from creditrl.errors import ConfigError, CreditInputError
+from creditrl.trainers.credit.segments import parse_ranges
 from creditrl.trainers.models.base import Batch
 from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.hindsight import HindsightConfig, HindsightModel
@@ -132,7 +133,7 @@ def test_a_head_can_read_the_logits_of_the_next_token(make_policy, tokenizer, lo
 def test_segments_get_rewards_at_their_ends(make_policy, tokenizer):
     episodes = played(tokenizer, tasks=300)
     policy = make_policy()
-    segmenter = Segmenter(SegmenterConfig(least=1), policy)
+    segmenter = Segmenter(SegmenterConfig(), policy)
     model = SegmentPRM(policy, QUICK, segmenter)
     metrics = model.pretrain(policy, episodes, quiet)
     assert metrics["r2"] > 0.1 and metrics["turns_per_segment"] == pytest.approx(1.5)
@@ -257,6 +258,24 @@ def test_segments_are_requested_twice_before_the_rule_is_used(make_policy, token
     assert segmenter.fallbacks == 1 and len(agent.asked) == 5
     assert "could not be used: No list of ranges" in agent.asked[3]
     assert "covers 2 turns" in agent.asked[4]
+
+
+def test_the_question_has_the_papers_criteria_and_form_of_answer(make_policy, tokenizer):
+    # Table 11: what may change, length, difference, number; sentences, then ranges at the end.
+    (episode,) = played(tokenizer)[:1]
+    agent = Teller("It looks around.\nSegments: [(1), (2, 3)]")
+    config = SegmenterConfig(kind="llm", least=2, model="some")
+    segmenter = Segmenter(config, make_policy(), agent=agent)
+    assert segmenter.segments([episode]).tolist() == [0, 1, 1]
+    (text,) = agent.asked
+    for word in ("intends", "sub-goal", "strategy", "place", "at least 1 turn", "must differ"):
+        assert word in text.partition("Task: ")[0]
+    assert "at least 2." in text and "one or two sentences" in text
+    assert parse_ranges(text, 13) == [0, 0, 0, 1, 1, 1, 2, 3, 3, 3, 3, 3, 3]
+    # An episode of three turns is not asked for four segments.
+    agent = Teller("[(1), (2), (3)]")
+    Segmenter(replace(config, least=4), make_policy(), agent=agent).segments([episode])
+    assert "at least 3." in agent.asked[0]
 
 
 def test_only_the_first_process_sends_requests(make_policy, tokenizer, monkeypatch):
