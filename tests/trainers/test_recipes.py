@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
+from dataclasses import replace
+from itertools import takewhile
 from operator import attrgetter
 from pathlib import Path
 
@@ -22,6 +24,8 @@ PAPERS = [n for n in known_recipes() if n.rpartition("_")[2] in ENVIRONMENTS]
 LLAMA = "meta-llama/Llama-3.2-3B-Instruct"
 SMALLER, LARGER = "Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen2.5-7B-Instruct"
 SEEING = "Qwen/Qwen2.5-VL-7B-Instruct"
+LABELS = {"_llama3b": LLAMA, "_qwen1_5b": SMALLER}
+"""Ends of a method's name where several papers' models have a row on one environment."""
 SAMPLED = {
     "clone.episodes": 0,
     "rollout.group_size": 8,
@@ -36,6 +40,19 @@ def recipe(name: str) -> TrainConfig:
     return resolve(read_recipe(f"@{name}"), [], f"recipe {name}", "creditrl train")
 
 
+def parts(name: str) -> tuple[str, str, str]:
+    """Return the method, the environment and the model's label of a paper's recipe."""
+    method, _, env = name.rpartition("_")
+    label = next((label for label in LABELS if method.endswith(label)), "")
+    return method.removesuffix(label), env, label
+
+
+def head(name: str) -> str:
+    """Return a recipe's first comment, in one line."""
+    lines = find_recipe(f"@{name}").read_text("utf-8").splitlines()
+    return " ".join(line.removeprefix("# ") for line in takewhile(lambda s: s[:1] == "#", lines))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", known_recipes())
 def test_a_recipe_resolves(name):
@@ -46,13 +63,24 @@ def test_a_recipe_resolves(name):
     assert config.eval.split != config.eval.validation_split
     if name not in PAPERS:
         return
-    method, _, env = name.rpartition("_")
+    method, env, label = parts(name)
     assert config.method.name == method
     assert config.env.id.removeprefix("CreditRL/").lower() == f"{env}-v0"
     assert config.policy.model in (LLAMA, SMALLER, LARGER, SEEING)
+    assert config.policy.model == LABELS.get(label, config.policy.model)
     assert config.policy.dtype == "bfloat16"
-    # What is not printed is said to be inferred, or the file says whose numbers it has.
-    assert "paper" in find_recipe(f"@{name}").read_text("utf-8").partition("[run]")[0]
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_papers_recipe_says_whose_row_it_is_and_what_is_inferred(name):
+    text = head(name)
+    assert re.search(r"(SPA|iStar|HISR|3SPO)'s paper|as its paper trains it", text)
+    elsewhere = re.search(r"inferred see (\w+)", text)
+    if elsewhere:
+        assert elsewhere[1] in PAPERS
+        text = head(elsewhere[1])
+    assert re.search(r"\b(Printed( by SPA's paper)?|paper prints):", text)
+    assert re.search(r"\b(Inferred:|Not printed, but in)", text)
 
 
 def test_another_method_keeps_the_settings_it_has_fields_for():
@@ -88,7 +116,10 @@ def test_the_guide_lists_the_papers_recipes():
 
 PRINTED = {
     "spa": {
-        "recipes": ("spa", "sft", "rft", "pg", "rloo", "ppo", "ragen", "prm4a", "stepagent"),
+        "recipes": (
+            *("spa", "sft", "rft", "pg", "rloo", "ppo", "grpo", "dpo"),
+            *("ragen", "prm4a", "stepagent", "archer"),
+        ),
         "turns": {"alfworld": 40, "webshop": 10, "virtualhome": 40},
         "policy.model": LLAMA,
         "eval.greedy": True,
@@ -117,7 +148,7 @@ PRINTED = {
         **SAMPLED,
     },
     "three_spo": {
-        "recipes": ("three_spo", "grpo", "gigpo", "hgpo"),
+        "recipes": ("three_spo", "grpo", "gigpo", "hgpo", "ppo", "rloo"),
         "turns": {"alfworld": 50, "webshop": 15},
         "policy.model": SMALLER,
         "policy.lora": None,
@@ -128,7 +159,16 @@ PRINTED = {
     },
 }
 """Numbers that a paper prints for all of its environments, and the recipes that use them."""
-OTHERS = dict.fromkeys(("rloo_webshop", "ppo_webshop", "grpo_webshop", "gigpo_webshop"), "istar")
+SMALL = tuple(f"{m}_qwen1_5b_webshop" for m in ("rloo", "gigpo", "prime", "istar"))
+OTHERS = {
+    **dict.fromkeys(("rloo_webshop", "ppo_webshop", "grpo_webshop", "gigpo_webshop"), "istar"),
+    **dict.fromkeys(("grpo_llama3b_alfworld", "rloo_alfworld", "ppo_alfworld"), "spa"),
+    **dict.fromkeys(("grpo_llama3b_webshop", "ppo_llama3b_webshop"), "spa"),
+    **dict.fromkeys(
+        ("grpo_alfworld", "ppo_qwen1_5b_alfworld", "rloo_qwen1_5b_alfworld"), "three_spo"
+    ),
+    **dict.fromkeys(SMALL, "istar's smaller"),
+}
 """Which paper's numbers a recipe has that several papers could fill."""
 
 
@@ -138,7 +178,7 @@ def test_recipes_have_their_papers_numbers(paper):
     methods, turns = printed.pop("recipes"), printed.pop("turns")
     seen = 0
     for name in PAPERS:
-        method, _, env = name.rpartition("_")
+        method, env, _ = parts(name)
         if method not in methods or env not in turns or OTHERS.get(name, paper) != paper:
             continue
         config = recipe(name)
@@ -152,6 +192,23 @@ def test_recipes_have_their_papers_numbers(paper):
         assert config.env.options.max_turns == turns[env], name
     assert seen >= len(turns), "each environment has at least the paper's own method"
     assert {f"{paper}_{env}" for env in turns} <= set(PAPERS)
+
+
+def test_the_smaller_models_rows_train_all_weights_at_the_printed_rates():
+    for name in SMALL:
+        config, larger = recipe(name), recipe(name.replace("_qwen1_5b", ""))
+        assert (config.policy.model, config.policy.lora, config.optim.lr) == (SMALLER, None, 5e-7)
+        method = config.method
+        if hasattr(method, "prm"):
+            assert method.prm.backbone.lr == 1e-6
+            method = replace(method, prm=larger.method.prm)
+        assert method == larger.method
+
+
+def test_3spo_is_evaluated_on_both_splits_and_hisr_cuts_webshop_into_turns():
+    assert recipe("three_spo_alfworld").eval.also_splits == ("valid_seen",)
+    by_segment = {env: recipe(f"hisr_{env}").method.spr for env in PRINTED["hisr"]["turns"]}
+    assert by_segment == {"alfworld": True, "virtualhome": True, "webshop": False}
 
 
 @pytest.mark.parametrize(
