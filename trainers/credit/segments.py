@@ -2,7 +2,9 @@
 
 Source: HISR, arXiv 2603.18683: at least four segments for household tasks and three for WebShop
 "whenever possible". Three ways to find them: by the environment's own label of a turn's sub-goal,
-by jumps of the policy's entropy, or by asking a language model.
+by jumps of the policy's entropy, or by asking a language model. The labels alone decide how many
+segments there are: if long ones were halved, wasting turns would make new segments, which have
+shares of the reward (docs/results/exact.md).
 """
 
 from __future__ import annotations
@@ -22,17 +24,15 @@ _RANGE = re.compile(r"\s*+(?:\(\s*+(\d{1,9})\s*+(?:,\s*+(\d{1,9})?+\s*+)?+\)|(\d
 _LONGEST_QUOTE = 200
 
 
-def rule_segments(keys: Sequence[str], least: int = 1) -> list[int]:
+def rule_segments(keys: Sequence[str]) -> list[int]:
     """Return the segment of each turn of one episode, from 0.
 
     A segment ends where the sub-goal changes. A turn without one (an action that could not be
     executed, a look around) belongs to the previous segment, so that repeated trial and error on
-    one target stays one segment. With fewer than ``least`` segments, the longest is halved until
-    there are enough, or one per turn (inferred).
+    one target stays one segment, however long it takes.
 
     Args:
         keys: ``segment_key`` of each turn; "" where undefined.
-        least: minimum number of segments that an episode should have.
     """
     starts = [0] if keys else []
     current = keys[0] if keys else ""
@@ -40,7 +40,7 @@ def rule_segments(keys: Sequence[str], least: int = 1) -> list[int]:
         if key and current and key != current:
             starts.append(turn)
         current = key or current
-    return _numbered(_at_least(starts, len(keys), least), len(keys))
+    return _numbered(starts, len(keys))
 
 
 def entropy_segments(entropy: FloatArray, least: int = 1, jump: float = 1.0) -> list[int]:
@@ -119,17 +119,6 @@ def last_of_segment(segment_N: IntArray) -> np.ndarray:
     if not len(segment):
         return np.zeros(0, dtype=np.bool_)
     return np.append(segment[1:] != segment[:-1], True)
-
-
-def _at_least(starts: list[int], size: int, least: int) -> list[int]:
-    """Halve the longest segment until there are enough, or one per turn."""
-    starts = list(starts)
-    while len(starts) < min(least, size):
-        ends = [*starts[1:], size]
-        longest = max(range(len(starts)), key=lambda i: ends[i] - starts[i])
-        middle = starts[longest] + (ends[longest] - starts[longest] + 1) // 2
-        starts.insert(longest + 1, middle)
-    return starts
 
 
 def _numbered(starts: Sequence[int], size: int) -> list[int]:

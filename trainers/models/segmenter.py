@@ -54,7 +54,7 @@ class SegmenterConfig(Checked):
         if self.kind == "rule" and self.least is not None:
             raise ConfigError(
                 f'SegmenterConfig has kind="rule" and least={self.least}, which would do nothing: '
-                "the environment's sub-goals decide. Leave least out, or use kind=\"entropy\"."
+                'its labels decide. Leave least out, or use kind="entropy" or "llm".'
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from creditrl.errors import DataError
+from creditrl.errors import ConfigError, DataError
 from creditrl.trainers.credit.segments import (
     entropy_segments,
     last_of_segment,
@@ -13,29 +13,39 @@ from creditrl.trainers.credit.segments import (
     rule_segments,
     segment_ids,
 )
+from creditrl.trainers.models.segmenter import SegmenterConfig
 
 
 @pytest.mark.parametrize(
-    ("keys", "least", "expected"),
+    ("keys", "expected"),
     [
-        (["a", "a", "b", "b", "c"], 1, [0, 0, 1, 1, 2]),
+        (["a", "a", "b", "b", "c"], [0, 0, 1, 1, 2]),
         # Trial and error on one target, and turns without a sub-goal, stay together.
-        (["a", "", "a", "", "b"], 1, [0, 0, 0, 0, 1]),
-        (["", "", "a", "b"], 1, [0, 0, 0, 1]),
-        # Too few: the longest is halved, the first half the longer one.
-        (["a"] * 5, 2, [0, 0, 0, 1, 1]),
-        (["a"] * 4 + ["b"], 4, [0, 1, 2, 2, 3]),
-        (["a"] + ["b"] * 5, 3, [0, 1, 1, 1, 2, 2]),
-        (["a"] + ["b"] * 6, 4, [0, 1, 1, 2, 3, 3, 3]),
-        (["a", "b", "b", "b", "c"], 4, [0, 1, 1, 2, 3]),
-        (["a", "b"], 4, [0, 1]),
-        ([], 4, []),
+        (["a", "", "a", "", "b"], [0, 0, 0, 0, 1]),
+        (["", "", "a", "b"], [0, 0, 0, 1]),
+        # A target that comes back is a new sub-goal.
+        (["a", "b", "", "a"], [0, 1, 1, 2]),
+        (["a"] * 6, [0] * 6),
+        (["a"], [0]),
+        ([], []),
     ],
 )
-def test_rule_segments_by_hand(keys, least, expected):
-    assert rule_segments(keys, least) == expected
-    # One segment is enough where no number is asked for.
-    assert rule_segments(["a", "a"]) == [0, 0]
+def test_rule_segments_by_hand(keys, expected):
+    assert rule_segments(keys) == expected
+
+
+@pytest.mark.parametrize("wasted", [1, 5, 20])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_wasted_turns_make_no_new_segments(at, wasted):
+    keys = ["find", "heat", "put"]
+    longer = [*keys[:at], *[keys[at]] * wasted, *keys[at:]]
+    assert max(rule_segments(longer)) == max(rule_segments(keys)) == 2
+
+
+def test_a_least_number_of_rule_segments_is_refused():
+    with pytest.raises(ConfigError, match="least=4, which would do nothing"):
+        SegmenterConfig(least=4)
+    assert SegmenterConfig(kind="entropy", least=3).least == 3
 
 
 def test_a_jump_of_entropy_begins_a_segment():
