@@ -105,7 +105,7 @@ class Assembler:
             seed=run.seed,
             groups=rollout.groups,
             group_size=rollout.group_size,
-            hash_states=recorded_states(self.method, rollout),
+            hash_states=recorded_states(self.method, rollout, run.count_states),
             segments=rollout.segments or self.method.segments or everything,
             expert_actions=self.method.expert_actions or everything,
             retries=rollout.retries,

@@ -304,8 +304,9 @@ class RunConfig:
     trajectories_every: Natural = 1
     """Updates between stored batches of trajectories; 0 stores none."""
     count_states: bool = False
-    """Count the distinct observations of the whole run, in the metrics ``states_seen`` and
-    ``rollouts_done``."""
+    """Count the different states of the whole run (the simulator's, or observations if it hashes
+    none) and its rollouts, and score the states by 3SPO's printed numbers: metrics ``states_seen``,
+    ``rollouts_done``, ``high_score_states``, ``state_score``."""
     sinks: tuple[str, ...] = ()
     """Further metric sinks: "mlflow", "tensorboard", "trackio", "wandb"."""
     plugins: tuple[str, ...] = ()

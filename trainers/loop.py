@@ -21,7 +21,7 @@ from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.optim import PolicyOptimizer
 from creditrl.trainers.rewards import reward_columns
 from creditrl.trainers.sampler_gap import corrected, sampler_metrics
-from creditrl.trainers.states import recorded_states, with_states
+from creditrl.trainers.states import with_states
 from creditrl.trainers.stopwatch import CPU_PREFIX, PARTS, PREFIX, Stopwatch
 from creditrl.trainers.turn_columns import column_means, turn_columns
 from creditrl.types import Credit, FloatArray, TokenTable, Trajectory
@@ -213,9 +213,8 @@ class Trainer:
             tokens, metrics = self._old_logprobs(batch.rows, batch.tokens, stale)
         batch = replace(batch, tokens=tokens)
         with part("credit"):
-            source = self.method.hash_states
-            if source is not None and source != recorded_states(self.method, self.rollout):
-                batch = replace(batch, turns=with_states(batch.turns, batch.trajectories, source))
+            if self.method.hash_states == "text":  # the run may have recorded another source
+                batch = replace(batch, turns=with_states(batch.turns, batch.trajectories, "text"))
             if not self.method.own_rewards:
                 batch = replace(batch, turns=reward_columns(batch.turns, self.rollout))
         for model in self.models:

@@ -22,10 +22,18 @@ if TYPE_CHECKING:
 __all__ = ["end_state", "recorded_states", "state_of", "with_states"]
 
 
-def recorded_states(method: Method[Any], rollout: RolloutConfig) -> StateSource | None:
-    """Return the source of the hashes that a run stores with its turns; None: it stores none."""
+def recorded_states(
+    method: Method[Any], rollout: RolloutConfig, counted: bool = False
+) -> StateSource | None:
+    """Return the source of the hashes that a run stores with its turns; None: it stores none.
+
+    Args:
+        method: of the run.
+        rollout: its settings.
+        counted: whether the run counts states (``run.count_states``), which are the simulator's.
+    """
     source = method.hash_states
-    if rollout.record == "all" and source in (None, "text"):
+    if (counted or rollout.record == "all") and source in (None, "text"):
         return "state"  # hashes of the text are available anyway
     return source
 

@@ -337,7 +337,7 @@ def _score(
     else:
         policy, found_at = load_policy(config, RunFolder(source.path))
         own = method_info(config.method.name).method(config.method)
-        recorded = recorded_states(own, config.rollout)
+        recorded = recorded_states(own, config.rollout, config.run.count_states)
     passes = options.passes or FIT_PASSES
     refused: dict[str, CreditRLError] = {}
     with (

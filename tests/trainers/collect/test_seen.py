@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
-from small_runs import make_context, make_trajectory, make_venv
+from small_runs import (
+    make_agent,
+    make_context,
+    make_method,
+    make_policy,
+    make_trainer,
+    make_trajectory,
+    make_venv,
+)
 
 from creditrl.envs.state import hash_state
 from creditrl.trainers.collect.dynamic import DynamicCollector
@@ -13,7 +22,9 @@ from creditrl.trainers.collect.oversample import OversampleCollector
 from creditrl.trainers.collect.rollouts import RolloutCollector, rollout_metrics
 from creditrl.trainers.collect.seen import SeenStates, seen_state
 from creditrl.trainers.collect.tree import TreeCollector, TreeConfig
+from creditrl.trainers.config import RolloutConfig
 from creditrl.trainers.credit.state_scores import StateScoreConfig
+from creditrl.trainers.states import recorded_states
 from creditrl.types import Task, Turn
 
 
@@ -152,3 +163,31 @@ def test_counts_continue_in_a_resumed_run_and_are_off_by_default(kind):
     for name in ("states_seen", "rollouts_done", "high_score_states", "state_score"):
         assert again.metrics[name] == whole.metrics[name]
     assert "states_seen" not in collector(kind, count_states=False).collect(0).metrics
+
+
+@pytest.mark.parametrize(("name", "found"), [("grpo", None), ("gigpo", "state"), ("hgpo", "text")])
+def test_counting_states_changes_nothing_that_a_run_learns(name, found, monkeypatch):
+    metrics, compared = {}, {}
+    for counted in (False, True):
+        method = make_method(name)
+        source = recorded_states(method, RolloutConfig(), counted)
+        assert source == ("state" if counted else found)
+        policy = make_policy()
+        context = make_context(
+            method, agent=make_agent(policy), hash_states=source, count_states=counted
+        )
+        settings = {"groups": 4, "group_size": 4, "max_new_tokens": 1}
+        trainer = make_trainer(policy, method, method.collector(context), settings)
+        credit = method.credit
+
+        def told(turns, tokens, credit=credit, counted=counted):
+            compared[counted] = turns.state_N
+            return credit(turns, tokens)
+
+        monkeypatch.setattr(method, "credit", told)
+        metrics[counted], _ = trainer.update()
+    for key in ("success", "loss", "grad_norm"):
+        assert metrics[True][key] == metrics[False][key], key
+    if found is not None:
+        # HGPO compares texts, whichever states the run recorded.
+        np.testing.assert_array_equal(compared[True], compared[False])
