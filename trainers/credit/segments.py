@@ -34,13 +34,13 @@ def rule_segments(keys: Sequence[str]) -> list[int]:
     Args:
         keys: ``segment_key`` of each turn; "" where undefined.
     """
-    starts = [0] if keys else []
-    current = keys[0] if keys else ""
-    for turn, key in enumerate(keys[1:], start=1):
-        if key and current and key != current:
-            starts.append(turn)
+    segments: list[int] = []
+    number, current = 0, ""
+    for key in keys:
+        number += bool(key and current and key != current)
         current = key or current
-    return _numbered(starts, len(keys))
+        segments.append(number)
+    return segments
 
 
 def entropy_segments(entropy: FloatArray, least: int = 1, jump: float = 1.0) -> list[int]:
