@@ -76,7 +76,7 @@ def test_tuning_and_tests_share_neither_tasks_nor_seeds(tmp_path):
 
 def test_a_method_keeps_its_own_numbers_and_the_shared_optimizer():
     recipe = recipe_of(task_set("alfworld"), "hisr")
-    assert recipe["method"]["alpha"] == 0.02 and recipe["env"]["options"]["size"] == "small"
+    assert recipe["method"]["alpha"] == 0.005 and recipe["env"]["options"]["size"] == "small"
     assert recipe["optim"]["schedule"] == "constant" and recipe["optim"]["lr"] == 5e-4
     with pytest.raises(UnknownNameError, match="No method named 'nonsense'"):
         recipe_of(task_set("alfworld"), "nonsense")
