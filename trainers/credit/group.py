@@ -2,10 +2,17 @@
 
 Sources: GRPO, Shao et al. 2024 (DeepSeekMath), section 4.1.2; Dr.GRPO, Liu et al. 2025
 ("Understanding R1-Zero-Like Training"), section 3.2; RLOO, Ahmadian et al. 2024 ("Back to Basics"),
-section 2.2; REINFORCE++ and its baseline form, Hu et al. 2025.
+section 2.2; REINFORCE++ and its baseline form, Hu et al. 2025; MaxRL, "Maximum Likelihood
+Reinforcement Learning", 2026, arXiv 2602.02710; pass@k, Tang et al. 2025, "Optimizing Language
+Models for Inference Time Objectives using Reinforcement Learning", arXiv 2503.19595.
 Differences: members whose outcomes are equal up to rounding get exactly 0 (the printed formulas
-divide rounding noise by its own standard deviation). A group of one keeps its raw outcome, as
-released trainers do, or gets 0 (``singleton="zero"``).
+divide rounding noise by its own standard deviation). MaxRL is for outcomes of at least 0: others
+are refused, where SkyRL divides by a negative mean and prime-rl gives such a group 0.
+
+A group of one has nothing to be compared with: its outcome tells how hard the task is, not how good
+the actions were. So it gets 0 (``singleton="zero"``, the default of methods with that field), as in
+TRL, prime-rl, NeMo-RL, and for RLOO in SkyRL and verl's "rloo_vectorized". ``singleton="raw"``
+keeps the outcome, as verl's "grpo", "rloo" and REINFORCE++ baseline and SkyRL's GRPO and MaxRL do.
 
 Released trainers have a row for every turn, and differ in what they count. Feng et al. 2025's
 (verl-agent) counts each row in mean and standard deviation (``over="rows"``), first subtracts the
@@ -23,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from creditrl.checked import Checked
-from creditrl.errors import CreditInputError
+from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.credit.check import finite, ordered
 from creditrl.trainers.credit.spread import first_turns, tokens_per_turn
 from creditrl.trainers.credit.stats import group_stats
@@ -39,7 +46,16 @@ __all__ = [
     "whole_groups",
 ]
 
-GroupKind = Literal["grpo", "dr_grpo", "rloo", "reinforce++", "reinforce++_baseline"]
+GroupKind = Literal[
+    "grpo",
+    "dr_grpo",
+    "rloo",
+    "maxrl",
+    "passk",
+    "grpo_passk",
+    "reinforce++",
+    "reinforce++_baseline",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +63,9 @@ class GroupConfig(Checked):
     """Estimator that compares the members of a group, and its edge cases."""
 
     kind: GroupKind = "grpo"
-    """"grpo", "dr_grpo", "rloo", "reinforce++" or "reinforce++_baseline"."""
+    """Formula, see :func:`group_advantage`. "maxrl" is SkyRL's ``advantage_estimator="maxrl"`` and
+    prime-rl's "max_rl", "grpo_passk" verl's ``adv_estimator="grpo_passk"``, and "passk" the paper's
+    form of that, without the standard deviation."""
     outcome: str = "return_N"
     """Column of the turn table that holds the outcome; repeated on each turn of an episode."""
     singleton: Literal["raw", "zero"] = "raw"
@@ -59,7 +77,15 @@ class GroupConfig(Checked):
     """Unit of REINFORCE++'s whitening, after subtracting the group's mean: "tokens" counts a turn
     once per reply token, as released trainers do. None: as ``over``."""
     epsilon: float = 1e-6
-    """Added to the standard deviation (GRPO's released implementations)."""
+    """Added to the standard deviation (GRPO's released implementations), and to MaxRL's mean."""
+
+    def __post_init__(self) -> None:
+        Checked.__post_init__(self)
+        if self.kind in ("passk", "grpo_passk") and self.over == "rows":
+            raise ConfigError(
+                f'GroupConfig.kind="{self.kind}" compares an episode with the best other one, and '
+                'over="rows" would make it its own rival in every turn: use over="trajectories".'
+            )
 
 
 def group_advantage(
@@ -79,6 +105,10 @@ def group_advantage(
     ``grpo``                  ``(r - mean) / (std + epsilon)``
     ``dr_grpo``               ``r - mean``
     ``rloo``                  ``n / (n - 1) (r - mean)``, which is r minus the mean of the others
+    ``maxrl``                 ``(r - mean) / (mean + epsilon)``
+    ``passk``                 ``max(0, r - second)``, ``second`` the second largest r of the group:
+                              only the best member has credit, what the group would lose without it
+    ``grpo_passk``            that, divided by ``std + epsilon``
     ``reinforce++``           ``whiten(r)`` over the batch; groups play no part
     ``reinforce++_baseline``  ``whiten(r - mean)`` over the batch
     ========================  =====================================
@@ -99,10 +129,11 @@ def group_advantage(
     Returns:
         ``advantage_B`` float32. Groups with equal returns get exactly 0; in a batch of equal
         returns ``reinforce++`` does, too. Without weights and singletons it sums to 0 within
-        every group for the first three.
+        every group for the first four.
 
     Raises:
-        CreditInputError: NaN (names the episode), columns of unequal length, a weight below 1.
+        CreditInputError: NaN (names the episode), columns of unequal length, a weight below 1, a
+            return below 0 for "maxrl".
     """
     group = np.asarray(group_B)
     size = len(group)
@@ -144,12 +175,36 @@ def _advantage(
     if cfg.kind == "grpo":
         # If all counted values are equal, there is no standard deviation to scale another row by.
         centred = centred / np.where(stats.constant_K[stats.index_N], 1.0, std + cfg.epsilon)
+    elif cfg.kind == "maxrl":
+        if (value < 0).any():
+            raise CreditInputError(
+                f"MaxRL divides by a group's mean outcome, and an outcome is {value.min():g}: "
+                "expected at least 0. Use --rollout.reward success, or another baseline."
+            )
+        mean = stats.mean_K[stats.index_N]
+        # Turns of a group whose counted values are all 0 have no mean to be scaled by.
+        centred = centred / np.where(mean > 0, mean + cfg.epsilon, 1.0)
+    elif cfg.kind in ("passk", "grpo_passk"):
+        lead = value - _second_best(value, stats.index_N, weight)[stats.index_N]
+        centred = np.where(lead > stats.rounding_K[stats.index_N], lead, 0.0)
+        if cfg.kind == "grpo_passk":
+            centred = centred / (std + cfg.epsilon)
     elif cfg.kind == "rloo":
         centred = centred * size / np.where(alone, 1.0, size - 1.0)
     centred = np.where(alone, value if cfg.singleton == "raw" else 0.0, centred)
     if cfg.kind == "reinforce++_baseline":
         return whiten(centred, weight_N=whiten_weight)
     return centred.astype(np.float32)
+
+
+def _second_best(
+    value: NDArray[np.float64], index: NDArray[np.int64], weight: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Return the second largest value of each group, counted as often as its weight says."""
+    count = np.ones(len(value), dtype=np.int64) if weight is None else weight.astype(np.int64)
+    members = [index == k for k in range(int(index.max(initial=-1)) + 1)]
+    # A group of one has no second; what it gets does not depend on this.
+    return np.array([np.sort(np.repeat(value[m], count[m]))[-2:][0] for m in members])
 
 
 def group_advantage_of_rows(

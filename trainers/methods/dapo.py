@@ -88,5 +88,5 @@ class DAPO(Method[DAPOConfig]):
             )
             sums_B = np.bincount(turns.episode_N, weights=penalty_N)
             turns = replace(turns, return_N=turns.return_N + sums_B[turns.episode_N])
-        outcome_N = group_advantage_of_turns(turns, GroupConfig(kind="grpo"))
+        outcome_N = group_advantage_of_turns(turns, GroupConfig(kind="grpo", singleton="zero"))
         return credit_of_parts(self.name, turns, cfg.invalid_penalty, outcome=outcome_N)

@@ -21,8 +21,8 @@ __all__ = ["DrGRPO", "DrGRPOConfig"]
 class DrGRPOConfig:
     """Dr.GRPO's numbers."""
 
-    singleton: Literal["raw", "zero"] = "raw"
-    """A group of one keeps its raw outcome, or gets no credit."""
+    singleton: Literal["raw", "zero"] = "zero"
+    """A group of one gets no credit, or keeps its raw outcome."""
     over: Literal["trajectories", "rows"] = "trajectories"
     """Whether a trajectory counts once in the mean, or once per turn."""
     invalid_penalty: float = 0.0

@@ -48,8 +48,8 @@ class GiGPOConfig(Checked):
     similarity: Annotated[float, Bounds(0, 1, open_low=True)] | None = None
     """Compare observations with at least this text similarity instead, in (0, 1] (0.95 in the
     released code, where it is switched on); None: equal states."""
-    singleton: Literal["raw", "zero"] = "raw"
-    """Episode level: a group of one keeps its raw outcome, or gets no credit."""
+    singleton: Literal["raw", "zero"] = "zero"
+    """Episode level: a group of one gets no credit, or keeps its raw outcome."""
     over: Literal["trajectories", "rows"] = "trajectories"
     """Episode level: whether a trajectory counts once in mean and std, or once per turn (the
     released code's default, which weighs long episodes more)."""

@@ -22,8 +22,8 @@ __all__ = ["GSPO", "GSPOConfig"]
 class GSPOConfig:
     """GSPO's numbers."""
 
-    singleton: Literal["raw", "zero"] = "raw"
-    """A group of one keeps its raw outcome, or gets no credit."""
+    singleton: Literal["raw", "zero"] = "zero"
+    """A group of one gets no credit, or keeps its raw outcome."""
     invalid_penalty: float = 0.0
     """Subtracted from the advantage of turns whose action was not executed."""
     loss: PolicyLossConfig = PolicyLossConfig(

@@ -25,8 +25,8 @@ class ReinforcePPConfig:
 
     baseline: bool = False
     """True subtracts the group's mean before whitening ("REINFORCE++-baseline")."""
-    singleton: Literal["raw", "zero"] = "raw"
-    """Baseline form only: a group of one keeps its raw outcome, or gets no credit."""
+    singleton: Literal["raw", "zero"] = "zero"
+    """Baseline form only: a group of one gets no credit, or keeps its raw outcome."""
     over: Literal["trajectories", "rows"] = "trajectories"
     """Whether a trajectory counts once in mean and variance, or once per turn."""
     whiten_over: Literal["trajectories", "rows", "tokens"] | None = None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import get_args
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.credit import turn_table
 from creditrl.trainers.credit.group import (
     GroupConfig,
@@ -18,10 +20,18 @@ from creditrl.trainers.credit.group import (
     whole_groups,
 )
 from creditrl.trainers.credit.whiten import whiten
+from creditrl.trainers.methods.base import method_info
+from creditrl.trainers.methods.dapo import DAPO
+from creditrl.trainers.methods.dr_grpo import DrGRPO
+from creditrl.trainers.methods.gigpo import GiGPO
+from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
+from creditrl.trainers.methods.gspo import GSPO
+from creditrl.trainers.methods.reinforce_pp import ReinforcePP
+from creditrl.trainers.methods.rloo import RLOO
 from creditrl.types import TokenTable, TurnTable
 
 KINDS = get_args(GroupKind)
-CENTRED = ("grpo", "dr_grpo", "rloo")
+CENTRED = ("grpo", "dr_grpo", "rloo", "maxrl")
 groups = st.lists(
     st.lists(st.integers(-8, 8).map(lambda x: x / 4), min_size=2, max_size=6),
     min_size=1,
@@ -58,6 +68,9 @@ def make_turns(return_B, group_B, length_B, **scores) -> TurnTable:
         ("grpo", np.array([-1, -1, 2]) / (np.sqrt(3) + 1e-6)),
         ("dr_grpo", [-1, -1, 2]),
         ("rloo", [-1.5, -1.5, 3]),  # 0 - (0 + 3)/2 and 3 - 0
+        ("maxrl", np.array([-1, -1, 2]) / (1 + 1e-6)),  # by the mean
+        ("passk", [0, 0, 3]),  # 3 less the second best, 0
+        ("grpo_passk", np.array([0, 0, 3]) / (np.sqrt(3) + 1e-6)),
         ("reinforce++", np.array([-1, -1, 2]) / np.sqrt(3 + 1e-8)),
         ("reinforce++_baseline", np.array([-1, -1, 2]) / np.sqrt(3 + 1e-8)),
     ],
@@ -77,6 +90,10 @@ def test_epsilon_is_added_to_the_deviation():
     [
         # Groups (0, 2) and (10, 14). GRPO: deviations over std sqrt(2) and sqrt(8).
         ("grpo", np.array([-1, -2, 1, 2]) / (np.sqrt([2, 8, 2, 8]) + 1e-6)),
+        # Means 1 and 12. The best lead by 2 and 4.
+        ("maxrl", np.array([-1, -2, 1, 2]) / (np.array([1, 12, 1, 12]) + 1e-6)),
+        ("passk", [0, 0, 2, 4]),
+        ("grpo_passk", np.array([0, 0, 2, 4]) / np.sqrt([2, 8, 2, 8])),
         # REINFORCE++ compares with the whole batch: mean 6.5, variance (42.25 + 12.25 + 20.25 +
         # 56.25) / 3 = 131 / 3.
         ("reinforce++", np.array([-6.5, 3.5, -4.5, 7.5]) / np.sqrt(131 / 3)),
@@ -100,6 +117,9 @@ def test_advantages_sum_to_zero_within_groups_and_ignore_order_shift_and_scale(
 ):
     scale, shift, seed = changes
     return_B, group_B = flat(returns)
+    if kind == "maxrl":
+        return_B = return_B + 2.0  # at least 0; it is relative to the outcome's own zero
+        shift = 0.0
     straight = advantage(return_B, group_B, kind)
     if kind in CENTRED:
         np.testing.assert_allclose(np.bincount(group_B, weights=straight), 0, atol=1e-5)
@@ -108,7 +128,7 @@ def test_advantages_sum_to_zero_within_groups_and_ignore_order_shift_and_scale(
     mixed = advantage(return_B[order], 1000 - 3 * group_B[order], kind)
     np.testing.assert_allclose(mixed, straight[order], atol=1e-5)
     # A shift, and, where deviations are divided by, the scale.
-    factor = scale if kind in ("dr_grpo", "rloo") else 1
+    factor = scale if kind in ("dr_grpo", "rloo", "passk") else 1
     other = advantage(return_B * scale + shift, group_B, kind)
     np.testing.assert_allclose(other, factor * straight, rtol=1e-3, atol=1e-3 * factor)
 
@@ -117,7 +137,8 @@ def test_advantages_sum_to_zero_within_groups_and_ignore_order_shift_and_scale(
 @settings(max_examples=25)
 def test_equal_returns_give_exactly_zero(value, size):
     for kind in KINDS:
-        assert (advantage([value] * size, kind=kind) == 0).all()
+        equal = [abs(value) if kind == "maxrl" else value] * size
+        assert (advantage(equal, kind=kind) == 0).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -130,9 +151,52 @@ def test_returns_equal_up_to_rounding_give_exactly_zero(kind):
     assert (advantage(returns, kind=kind) == 0).all()
 
 
-@pytest.mark.parametrize("kind", CENTRED)
+def test_maxrl_weighs_a_rare_success_more():
+    # One success of four: 3 and -1; two: 1 and -1; none: 0. (1 - mean) / mean is what REINFORCE's
+    # gradient of log p asks for. SkyRL a9564572 has the same for these groups.
+    found = advantage([1, 0, 0, 0, 1, 1, 0, 0, 0, 0], [0] * 4 + [1] * 4 + [2] * 2, "maxrl")
+    np.testing.assert_allclose(found, [3, -1, -1, -1, 1, 1, -1, -1, 0, 0], rtol=1e-5)
+    found = advantage([1, 0, 0, 1, 0.5, 2, 0, 0], [0] * 4 + [1] * 2 + [2] * 2, "maxrl")
+    skyrl = [*(0.99999797, -0.99999797, -0.99999797, 0.99999797), -0.59999955, 0.59999955, 0, 0]
+    np.testing.assert_allclose(found, skyrl, rtol=1e-6)
+    # The epsilon is added to the mean; turns are compared with the mean of first turns.
+    np.testing.assert_allclose(advantage([0, 2], kind="maxrl", epsilon=1.0), [-0.5, 0.5])
+    rows = group_advantage_of_rows([0, 1, 0], [0, 0, 1], [0, 0, 0], GroupConfig(kind="maxrl"))
+    assert rows.tolist() == [0, 1, 0]
+
+
+def test_maxrl_refuses_outcomes_below_zero():
+    with pytest.raises(CreditInputError, match="an outcome is -0.5: expected at least 0"):
+        advantage([1, -0.5], kind="maxrl")
+
+
+def test_pass_at_k_pays_what_the_group_would_lose_without_a_member():
+    # Only a single best member has a lead.
+    assert advantage([0, 1, 0.25, 1], kind="passk").tolist() == [0, 0, 0, 0]
+    assert advantage([0, 1, 0.25, 0.5], kind="passk").tolist() == [0, 0.5, 0, 0]
+    # A lead of up to a millionth is rounding.
+    assert advantage([1e6, 999_999], kind="passk").tolist() == [0, 0]
+    assert advantage([1e6, 999_998], kind="passk").tolist() == [2, 0]
+    return_B = np.random.default_rng(0).normal(size=7)
+    lost = [return_B.max() - np.delete(return_B, b).max() for b in range(7)]
+    np.testing.assert_allclose(advantage(return_B, kind="passk"), lost, rtol=1e-6)
+    # Turns with values of their own, against other episodes' first turns.
+    cfg = GroupConfig(kind="passk")
+    rows = group_advantage_of_rows([3, 2.5, 1, 0.5], [0, 0, 1, 1], [0] * 4, cfg)
+    assert rows.tolist() == [2, 1.5, 0, 0]
+
+
+@pytest.mark.parametrize("kind", ["passk", "grpo_passk"])
+def test_pass_at_k_over_rows_is_refused(kind):
+    with pytest.raises(ConfigError, match=f'"{kind}" .* its own rival'):
+        GroupConfig(kind=kind, over="rows")
+    with pytest.raises(ConfigError, match="singleton is 'none'"):
+        GroupConfig(kind=kind, singleton="none")
+
+
+@pytest.mark.parametrize("kind", (*CENTRED, "passk", "grpo_passk"))
 def test_a_group_of_one_keeps_its_return_or_gets_zero(kind):
-    assert advantage([3, 1, 5], [0, 1, 1], kind)[0] == 3
+    assert advantage([3, 1, 5], [0, 1, 1], kind, singleton="raw")[0] == 3
     assert advantage([3, 1, 5], [0, 1, 1], kind, singleton="zero")[0] == 0
 
 
@@ -191,7 +255,8 @@ def test_a_row_is_not_divided_by_zero_if_first_turns_are_equal():
         np.testing.assert_allclose(flat, [0, -0.1, 0], atol=1e-6)
     # A group of one has mean 0 and deviation 1 (or no credit), whatever its other turns are.
     for kind in CENTRED:
-        alone = group_advantage_of_rows([3, 2], [0, 0], [0, 0], GroupConfig(kind=kind))
+        raw = GroupConfig(kind=kind, singleton="raw")
+        alone = group_advantage_of_rows([3, 2], [0, 0], [0, 0], raw)
         assert alone.tolist() == [3, 2]
         none = GroupConfig(kind=kind, singleton="zero")
         assert group_advantage_of_rows([3, 2], [0, 0], [0, 0], none).tolist() == [0, 0]
@@ -254,6 +319,40 @@ def test_failed_episodes_count_nowhere_and_get_no_credit():
     np.testing.assert_allclose(with_failure, [-1.5, 0, 3, -1.5])
     group_B = np.array([0, 0, 1, 1])
     assert whole_groups([True, False, True, True], group_B).tolist() == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({}, "grpo"),
+        ({"divide_by_std": False}, "dr_grpo"),
+        ({"baseline": "maxrl"}, "maxrl"),
+        ({"baseline": "maxrl", "divide_by_std": False, "over": "rows"}, "maxrl"),
+        ({"baseline": "passk"}, "grpo_passk"),
+        ({"baseline": "passk", "divide_by_std": False}, "passk"),
+    ],
+)
+def test_grpos_settings_name_the_comparison(fields, kind):
+    config = GRPOConfig(**fields)
+    assert config.group() == GroupConfig(kind=kind, singleton="zero", over=config.over)
+    turns = make_turns([0, 1, 3, 5], [0, 0, 0, 1], [2, 1, 1, 2])
+    credit = GRPO(config).credit(turns, TokenTable(np.zeros(0, int), np.zeros(0)))
+    assert credit.advantage_N.tolist() == group_advantage_of_turns(turns, config.group()).tolist()
+    assert not credit.advantage_N[-2:].any()
+    with pytest.raises(ConfigError, match="its own rival"):
+        GRPOConfig(baseline="passk", over="rows")
+    with pytest.raises(ConfigError, match="Did you mean 'passk'"):
+        GRPOConfig(baseline="pass@k")
+
+
+@pytest.mark.parametrize("config", [DAPO, DrGRPO, GiGPO, GRPO, GSPO, RLOO, ReinforcePP])
+def test_methods_give_a_group_of_one_no_credit(config):
+    fields = {"baseline": True} if config is ReinforcePP else {}
+    method = config(method_info(config.name).config(**fields))
+    turns = make_turns([0, 4, 5], [0, 0, 1], [1, 1, 1])
+    turns = replace(turns, state_N=np.arange(3), grounded_N=np.ones(3, bool))
+    credit = method.credit(turns, TokenTable(np.arange(3), np.zeros(3)))
+    assert credit.advantage_N[2] == 0 and credit.advantage_N[1] > 0
 
 
 @pytest.mark.parametrize("p", [0.2, 0.5, 0.9])
