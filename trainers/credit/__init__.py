@@ -9,9 +9,10 @@ Example:
     >>> group_advantage_of_turns(turns, GroupConfig(kind="rloo")).tolist()
     [1.0, 1.0, -1.0]
 
-Advantages: :mod:`group` (GRPO, Dr.GRPO, RLOO, REINFORCE++), :mod:`step_group` (GiGPO),
-:mod:`history_group` (HGPO), :mod:`rollout_tree` (RTMC), :mod:`branches` (trees of episodes),
-:mod:`vine` (VinePPO), :mod:`gae`, :mod:`bilevel` (RAGEN).
+Advantages: :mod:`group` (GRPO, Dr.GRPO, RLOO, MaxRL, pass@k, REINFORCE++),
+:mod:`optimal_baseline` (of tokens), :mod:`step_group` (GiGPO), :mod:`history_group` (HGPO),
+:mod:`rollout_tree` (RTMC), :mod:`branches` (trees of episodes), :mod:`vine` (VinePPO), :mod:`gae`,
+:mod:`bilevel` (RAGEN).
 Rewards of turns and tokens: :mod:`returns`, :mod:`progress` (SPA, PRM4A), :mod:`promise`
 (AgentPRM), :mod:`segments` and :mod:`hindsight` (HISR), :mod:`implicit` (iStar, PRIME, DPO),
 :mod:`state_scores` (3SPO), :mod:`imitation` (StepAgent), :mod:`archer`, :mod:`kl_reward`,
@@ -61,6 +62,7 @@ from creditrl.trainers.credit.implicit import (
     success_weights,
 )
 from creditrl.trainers.credit.kl_reward import kl_reward
+from creditrl.trainers.credit.optimal_baseline import optimal_token_baseline
 from creditrl.trainers.credit.overlong import overlong_penalty
 from creditrl.trainers.credit.penalty import ungrounded_penalty
 from creditrl.trainers.credit.progress import (
@@ -157,6 +159,7 @@ __all__ = [
     "mean_progress",
     "modulated",
     "novelty_weight",
+    "optimal_token_baseline",
     "ordered",
     "outcome_cross_entropy",
     "outcome_pairs",
