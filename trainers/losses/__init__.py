@@ -1,6 +1,7 @@
 """Losses: pure functions from log-probabilities and advantages to a scalar.
 
-:mod:`policy` (PPO, GRPO, DAPO, GSPO, turn ratios, REINFORCE and cloning), :mod:`value`, :mod:`kl`,
+:mod:`policy` (PPO, GRPO, DAPO, GSPO, LUSPO, CISPO, SAPO, GMPO, DPPO, turn ratios, REINFORCE and
+cloning), :mod:`value`, :mod:`kl`,
 :mod:`importance` (replies sampled by another policy), and helpers that make micro-batches exact:
 :mod:`aggregate` (one weight per token) and :mod:`metrics` (sums that add). Import the module you
 need. :mod:`config` and :mod:`aggregate` do not import torch, the others do; so this package
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from creditrl.trainers.losses.aggregate import Aggregate, aggregation_weights
 from creditrl.trainers.losses.config import (
+    ClipOn,
     KLKind,
     PolicyLossConfig,
     Ratio,
@@ -20,6 +22,7 @@ from creditrl.trainers.losses.config import (
 
 __all__ = [
     "Aggregate",
+    "ClipOn",
     "KLKind",
     "PolicyLossConfig",
     "Ratio",

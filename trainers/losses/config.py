@@ -9,8 +9,9 @@ from creditrl.checked import Bounds, Checked, NonNegative, Positive
 from creditrl.errors import ConfigError
 from creditrl.trainers.losses.aggregate import Aggregate
 
-__all__ = ["KLKind", "PolicyLossConfig", "Ratio", "SamplerUnit", "ValueLossConfig"]
+__all__ = ["ClipOn", "KLKind", "PolicyLossConfig", "Ratio", "SamplerUnit", "ValueLossConfig"]
 
+ClipOn = Literal["objective", "weight", "soft", "token", "tv", "kl"]
 Ratio = Literal["token", "turn", "sequence", "none"]
 SamplerUnit = Literal["token", "turn", "sequence"]
 KLKind = Literal["k1", "k2", "k3", "abs"]
@@ -21,21 +22,39 @@ class PolicyLossConfig(Checked):
     """The ratio and its clip, the weights of tokens, and added terms."""
 
     ratio: Ratio = "token"
-    """"token" (PPO, GRPO, DAPO), "turn" (iStar), "sequence" (GSPO), "none" (REINFORCE)."""
+    """"token" (PPO, GRPO, DAPO), "turn" (iStar), "sequence" (GSPO; with ``aggregate =
+    "seq-mean-token-sum"`` and bounds 2e-3 and 2.5e-3 LUSPO, arXiv 2602.05261, TRL's
+    ``loss_type="luspo"``), "none" (REINFORCE)."""
     token_reduce: Literal["mean", "sum"] = "mean"
     """Log-ratio of a turn: mean or sum over its tokens. Sequences use the mean (GSPO eq. 7)."""
     clip: bool = True
     """False: the unclipped importance-weighted gradient."""
-    clip_on: Literal["objective", "weight"] = "objective"
+    clip_on: ClipOn = "objective"
     """What is clipped. "objective": the loss; a ratio outside the range has no gradient (PPO).
     "weight": the ratio as a constant weight on ``-A log pi``, so that every token keeps a gradient
-    (CISPO, MiniMax-M1, arXiv 2506.13585, eq. 4 and 5)."""
+    (CISPO, MiniMax-M1, arXiv 2506.13585, eq. 4 and 5). "soft": nothing; a sigmoid of the ratio
+    takes its place, whose slope falls with the distance from 1 (SAPO, arXiv 2511.20347;
+    ``loss_type="sapo"`` of TRL, "sapo" of verl and SkyRL, with ``aggregate =
+    "seq-mean-token-mean"``). "token": the log-ratio of each token, before a turn's or sequence's
+    mean (GMPO, arXiv 2507.20673; ``loss_mode="geo_mean"`` of verl, TRL's ``GMPOTrainer``, with
+    ``ratio = "sequence"``). "tv" and "kl": a token that moved too far in the direction of its
+    advantage has no gradient; the distance is the total variation or the KL divergence between the
+    policies, of this token against all others (DPPO, arXiv 2602.04879, eq. 13 and 14;
+    "dppo_tv" and "dppo_kl" of verl, "dppo" of SkyRL; "tv" is the mask of prime-rl's default)."""
     clip_low: Positive | None = None
     """Ratios below 1 - this are clipped; None: 0.2, for mean ratios 3e-4 (GSPO), for weights 1: no
-    lower bound (CISPO)."""
+    lower bound (CISPO). "token": log-ratios below -this; None: 0.4 (GMPO). "tv" and "kl": distance
+    of tokens that became less probable; None: 0.2 and 0.05 (SkyRL). Not read for "soft"."""
     clip_high: Positive | None = None
     """Ratios above 1 + this are clipped; None: 0.2, for mean ratios 4e-4, for weights 4: at most 5
-    (ScaleRL, arXiv 2510.13786, the ``epsilon_high=5`` of TRL). DAPO: 0.28."""
+    (ScaleRL, arXiv 2510.13786, the ``epsilon_high=5`` of TRL). DAPO: 0.28. Otherwise as
+    ``clip_low``, for log-ratios above this and tokens that became more probable."""
+    tau_pos: Positive | None = None
+    """Temperature of "soft" where the advantage is positive; None: 1. TRL's
+    ``sapo_temperature_pos``."""
+    tau_neg: Positive | None = None
+    """Temperature where it is not; None: 1.05. TRL's ``sapo_temperature_neg``. A higher one lets
+    the gradient fall faster, here for the tokens that destabilise more."""
     dual_clip: Annotated[float, Bounds(1, open_low=True)] | None = None
     """Bound c > 1 of the loss, in units of -A, where the advantage is negative; 3 in the paper (Ye
     et al. 2020, eq. 8) and in verl (``clip_ratio_c``). TRL's ``delta``."""
@@ -63,6 +82,14 @@ class PolicyLossConfig(Checked):
     for losses with a ratio, vLLM), and otherwise no correction."""
     sampler_unit: SamplerUnit | None = None
     """Unit with one such weight: "token", "turn" or "sequence" (the episode); None: "token"."""
+    sampler_mode: Literal["truncate", "mask"] = "truncate"
+    """A weight above ``sampler_cap`` or below ``sampler_floor`` becomes that bound ("truncate"), or
+    0 ("mask"), which leaves out its token, turn or episode, though averages still count it. Masked
+    tokens from 0.5 to 5: IcePop, arXiv 2510.18855 (verl: ``rollout_is_threshold="0.5_5.0"``).
+    Masked sequences of at most 3: TRL's default, ``vllm_importance_sampling_mode =
+    "sequence_mask"``; its other three modes are named alike."""
+    sampler_floor: NonNegative = 0.0
+    """Lower bound of the weight; 0: none. TRL's ``vllm_importance_sampling_clip_min``."""
 
     def __post_init__(self) -> None:
         Checked.__post_init__(self)
@@ -73,19 +100,34 @@ class PolicyLossConfig(Checked):
                 'ratio="none" has no ratio to bound',
             ),
             (
-                self.ratio == "none" and self.clip_on == "weight",
-                'clip_on="weight"',
+                self.ratio == "none" and self.clip_on != "objective",
+                f'clip_on="{self.clip_on}"',
                 'ratio="none" has no ratio to weigh by',
             ),
             (
-                not self.clip and self.clip_on == "weight",
-                'clip_on="weight"',
+                not self.clip and self.clip_on != "objective",
+                f'clip_on="{self.clip_on}"',
                 "clip=False leaves nothing to clip",
             ),
             (
-                self.clip_on == "weight" and self.dual_clip is not None,
+                self.clip_on != "objective" and self.dual_clip is not None,
                 f"dual_clip={self.dual_clip}",
-                'clip_on="weight" bounds the weight itself; set clip_high',
+                f'clip_on="{self.clip_on}" bounds in another way; set clip_high or tau_neg',
+            ),
+            (
+                self.clip_on == "token" and self.ratio == "token",
+                'clip_on="token"',
+                'ratio="token" has no mean after the clip; use ratio="sequence" or "turn"',
+            ),
+            (
+                self.clip_on != "soft" and (self.tau_pos or self.tau_neg) is not None,
+                f"tau_pos={self.tau_pos}, tau_neg={self.tau_neg}",
+                f'clip_on="{self.clip_on}" has no temperature; use "soft"',
+            ),
+            (
+                self.sampler_cap == 0 and (self.sampler_mode == "mask" or self.sampler_floor > 0),
+                f'sampler_mode="{self.sampler_mode}", sampler_floor={self.sampler_floor}',
+                "sampler_cap=0 turns the correction off",
             ),
             (
                 self.length_divisor is not None and self.aggregate != "seq-mean-token-sum",
@@ -95,6 +137,16 @@ class PolicyLossConfig(Checked):
         ):
             if wrong:
                 raise ConfigError(f"PolicyLossConfig.{name} has no effect: {why}.")
+        if self.clip_on in ("tv", "kl") and self.ratio != "token":
+            raise ConfigError(
+                f'PolicyLossConfig.clip_on="{self.clip_on}" compares probabilities of tokens, but '
+                f'ratio is "{self.ratio}": use ratio="token".'
+            )
+        if self.sampler_cap and self.sampler_floor >= self.sampler_cap:
+            raise ConfigError(
+                f"PolicyLossConfig.sampler_floor is {self.sampler_floor}: expected less than "
+                f"sampler_cap, which is {self.sampler_cap}."
+            )
 
     @property
     def mean_ratio(self) -> bool:
@@ -102,17 +154,30 @@ class PolicyLossConfig(Checked):
         return self.ratio == "sequence" or (self.ratio == "turn" and self.token_reduce == "mean")
 
     @property
-    def clip_range(self) -> tuple[float, float] | None:
-        """The smallest and the largest unclipped ratio; None without clipping."""
-        if not self.clip or self.ratio == "none":
-            return None
-        if self.clip_on == "weight":
-            low, high = 1.0, 4.0
-        else:
-            low, high = (3e-4, 4e-4) if self.mean_ratio else (0.2, 0.2)
+    def bounds(self) -> tuple[float, float]:
+        """``clip_low`` and ``clip_high`` in force, in the unit of what is clipped."""
+        usual = {"weight": (1.0, 4.0), "token": (0.4, 0.4), "kl": (0.05, 0.05)}
+        default = (3e-4, 4e-4) if self.mean_ratio else (0.2, 0.2)
+        low, high = usual.get(self.clip_on, default)
         return (
-            1.0 - (low if self.clip_low is None else self.clip_low),
-            1.0 + (high if self.clip_high is None else self.clip_high),
+            low if self.clip_low is None else self.clip_low,
+            high if self.clip_high is None else self.clip_high,
+        )
+
+    @property
+    def clip_range(self) -> tuple[float, float] | None:
+        """The smallest and the largest unclipped ratio; None if ratios are not clipped."""
+        if not self.clip or self.ratio == "none" or self.clip_on not in ("objective", "weight"):
+            return None
+        low, high = self.bounds
+        return 1.0 - low, 1.0 + high
+
+    @property
+    def taus(self) -> tuple[float, float]:
+        """``tau_pos`` and ``tau_neg`` in force."""
+        return (
+            1.0 if self.tau_pos is None else self.tau_pos,
+            1.05 if self.tau_neg is None else self.tau_neg,
         )
 
     @property

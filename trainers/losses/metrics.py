@@ -58,7 +58,8 @@ def mean_metrics(total: Mapping[str, torch.Tensor]) -> dict[str, float]:
     Returns:
         ``loss*`` and ``*_max`` unchanged; means of the sums under names without ``_sum``;
         ``clip_fraction`` (share of ratios, i.e. of tokens, turns or sequences, whose gradient the
-        clip stopped, or whose weight it bounded); ``entropy_per_turn``; ``explained_variance`` of a
+        clip stopped, or whose weight it bounded; for ``clip_on="token"`` the mean over turns or
+        sequences of the share of their tokens); ``entropy_per_turn``; ``explained_variance`` of a
         critic (NaN for constant targets). Waits for the device once.
     """
     names = list(total)

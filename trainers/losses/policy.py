@@ -4,12 +4,19 @@ Sources: PPO's clip, Schulman et al. 2017, eq. 7; REINFORCE, Williams 1992; asym
 token mean, DAPO, Yu et al. 2025, eq. 8; sequence ratio with the stop-gradient token form, GSPO,
 Zheng et al. 2025, eq. 7 and 13-14; ratio of a whole turn, iStar, arXiv 2509.19199, eq. 6; dual
 clip, Ye et al. 2020, eq. 8; clipped weights, CISPO, MiniMax-M1 2025, arXiv 2506.13585, eq. 4 and 5;
-truncated importance sampling between sampler and trainer, see
-:mod:`creditrl.trainers.losses.importance`.
+soft gate, SAPO, arXiv 2511.20347; geometric mean of clipped ratios, GMPO, arXiv 2507.20673;
+sequence ratio with a sum over tokens, LUSPO, arXiv 2602.05261; mask by the distance of
+probabilities, DPPO, arXiv 2602.04879, eq. 13 and 14; importance sampling between sampler and
+trainer, see :mod:`creditrl.trainers.losses.importance`.
 Differences: turn ratios are means over tokens unless ``token_reduce="sum"`` (the paper prints
 neither the reduction nor a clip range); log-ratios are clamped before ``exp``; turn and sequence
-ratios always use the token form, which equals the direct one wherever advantages are equal within
-the unit, and keeps each turn's own credit on its own tokens where they are not.
+ratios always use the token form, which equals the direct one wherever advantages, sampler weights
+and aggregation weights are equal within the unit, and keeps each turn's own credit on its own
+tokens where they are not. A sampler weight per token therefore weighs each token of a sequence
+ratio by itself (verl's GMPO multiplies the sequence by their geometric mean); one per unit is
+``sampler_unit``. DPPO's distance is to ``pi_old``, which SkyRL and prime-rl take from the sampler:
+pass the sampler's log-probabilities as ``old_logprob_M`` for that. prime-rl adds ``kl_tau`` times
+the squared log-ratio, verl truncates the ratio at ``clip_ratio_c``; neither is here.
 """
 
 from __future__ import annotations
@@ -47,13 +54,21 @@ def policy_loss(
     ``loss = sum_m w_m [ s_m L_m + kl_coef KL_m - entropy_coef H_m ]`` with
 
     - ``L_m = max(-A rho, -A clip(rho, 1 - low, 1 + high))``; where A < 0, at most ``-c A`` (dual
-      clip); ``-sg[clip(rho, 1 - low, 1 + high)] A log pi`` for ``clip_on="weight"``; ``-A log pi``
-      for ``ratio="none"``;
+      clip); ``-A log pi`` for ``ratio="none"``; by ``clip_on``
+
+      - "weight" (CISPO): ``-sg[clip(rho, 1 - low, 1 + high)] A log pi``;
+      - "soft" (SAPO): ``-A 4 / tau sigmoid(tau (rho - 1))``, ``tau_pos`` where A > 0, else
+        ``tau_neg``; slope 1 at rho = 1;
+      - "token" (GMPO): ``-A rho``, with d clipped: at most ``high`` where A > 0, at least ``-low``
+        where A < 0;
+      - "tv", "kl" (DPPO): ``-A rho``; 0 where A > 0 and the probability p rose further than
+        ``high``, and where A < 0 and it fell further than ``low``. The distance is ``|p - q|`` or
+        ``q log(q / p) + (1 - q) log((1 - q) / (1 - p))``, q the old probability;
     - ``rho_m = exp(d_m)``, ``d = log pi - log pi_old``; for a turn or sequence u of l tokens
-      ``rho_m = exp(sg[D_u] + k (log pi_m - sg[log pi_m]))``, D the mean (k = 1) or sum (k = l) of
-      d over u, ``sg`` the stopped gradient;
-    - ``s_m = min(exp(log pi_old - log pi_sampler), cap)``, see :func:`importance_weights`; without
-      a cap 1.
+      ``rho_m = exp(sg[D_u] + k (d_m - sg[d_m]))``, D the mean (k = 1) or sum (k = l) of d over u,
+      ``sg`` the stopped gradient;
+    - ``s_m = exp(log pi_old - log pi_sampler)`` within its bounds, see :func:`importance_weights`;
+      without a cap 1.
 
     Micro-batches: compute ``weight_M = aggregation_weights(...)`` once for the whole minibatch and
     pass its rows; the gradients then sum to the minibatch's. A micro-batch must hold whole turns or
@@ -107,8 +122,8 @@ def policy_loss(
         token_loss = -advantage * logprob
     else:
         unit, size = _units(cfg, turn, index("episode_M", episode_M, logprob))
-        rho = torch.exp(_log_ratio(logprob, old, unit, size, cfg))
-        token_loss = _clipped(logprob, rho, advantage, size, cfg, metrics)
+        rho = torch.exp(_log_ratio(logprob, old, advantage, unit, size, cfg))
+        token_loss = _clipped(logprob, old, rho, advantage, size, cfg, metrics)
         with torch.no_grad():
             d = torch.clamp(logprob - old, -20.0, 20.0)
             metrics["old_kl_sum"] = (torch.expm1(d) - d).sum()
@@ -160,11 +175,15 @@ def _units(
 def _log_ratio(
     logprob: torch.Tensor,
     old: torch.Tensor,
+    advantage: torch.Tensor,
     unit: torch.Tensor | None,
     size: torch.Tensor,
     cfg: PolicyLossConfig,
 ) -> torch.Tensor:
     d = logprob - old
+    if cfg.clip_on == "token":
+        low, high = cfg.bounds
+        d = torch.where(advantage < 0, torch.clamp(d, min=-low), torch.clamp(d, max=high))
     if unit is None:
         return torch.clamp(d, -cfg.limit, cfg.limit)
     total = torch.zeros_like(d).index_add(0, unit, d.detach())[unit]
@@ -172,11 +191,12 @@ def _log_ratio(
     # equally weighted tokens that averages to the mean's derivative; the sum's is l times as large.
     scale = torch.ones_like(size) if cfg.mean_ratio else size
     fixed = total / size if cfg.mean_ratio else total
-    return torch.clamp(fixed + scale * (logprob - logprob.detach()), -cfg.limit, cfg.limit)
+    return torch.clamp(fixed + scale * (d - d.detach()), -cfg.limit, cfg.limit)
 
 
 def _clipped(
     logprob: torch.Tensor,
+    old: torch.Tensor,
     rho: torch.Tensor,
     advantage: torch.Tensor,
     size: torch.Tensor,
@@ -192,6 +212,19 @@ def _clipped(
     if cfg.ratio == "none":
         return -advantage * logprob
     plain = -advantage * rho
+    if cfg.clip_on == "soft":
+        tau_pos, tau_neg = cfg.taus
+        tau = torch.where(advantage > 0, tau_pos, tau_neg)
+        return -advantage * torch.sigmoid(tau * (rho - 1.0)) * (4.0 / tau)
+    if cfg.clip_on in ("token", "tv", "kl"):
+        moved, distance = _moved(logprob.detach(), old, cfg)
+        low, high = cfg.bounds
+        below = (advantage < 0) & (moved < 0) & (distance > low)
+        above = (advantage > 0) & (moved > 0) & (distance > high)
+        metrics["clipped_low"] = (per_unit * below).sum()
+        metrics["clipped_high"] = (per_unit * above).sum()
+        # For "token" the clip is in the ratio.
+        return plain if cfg.clip_on == "token" else torch.where(below | above, 0.0, plain)
     if cfg.clip_range is None:
         loss = plain
     else:
@@ -208,6 +241,21 @@ def _clipped(
         metrics["clipped_dual"] = (per_unit * ((advantage < 0) & (loss > bound))).sum()
         loss = torch.where(advantage < 0, torch.minimum(loss, bound), loss)
     return loss
+
+
+def _moved(
+    logprob: torch.Tensor, old: torch.Tensor, cfg: PolicyLossConfig
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the direction in which each token's probability moved, and how far."""
+    d = logprob - old
+    if cfg.clip_on == "token":
+        return d, d.abs()
+    p, q = logprob.exp(), old.exp()
+    if cfg.clip_on == "tv":
+        return p - q, (p - q).abs()
+    # A probability can round to 1.
+    rest = torch.log((1.0 - q + 1e-8) / (1.0 - p + 1e-8))
+    return p - q, (1.0 - q) * rest - q * d
 
 
 def _sampler_weight(
@@ -229,8 +277,15 @@ def _sampler_weight(
         unit = turn
     elif cfg.sampler_unit == "sequence":
         unit = index("episode_M", episode_M, old)
-    weight, capped = importance_weights(old, sampler, cfg.sampler_cap, unit)
-    metrics["sampler_capped"] = capped.float().sum()
+    weight, outside = importance_weights(
+        old,
+        sampler,
+        cfg.sampler_cap,
+        unit,
+        floor=cfg.sampler_floor,
+        mask=cfg.sampler_mode == "mask",
+    )
+    metrics["sampler_capped"] = outside.float().sum()
     metrics["sampler_weight_sum"] = weight.sum()
     return weight
 

@@ -19,6 +19,7 @@ OLD = torch.tensor([-1.0, -2.0, -0.5, -1.0])
 SAMPLER = OLD - torch.tensor([1.5, 4.0, 0.5, 1.0]).log()
 TURN = torch.tensor([0, 0, 1, 2])
 EPISODE = torch.tensor([0, 0, 0, 1])
+ZERO = torch.zeros(4)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,28 @@ def test_weights_of_tokens_turns_and_episodes_by_hand(unit, cap, weights, capped
     found, over = importance_weights(OLD, SAMPLER, cap, unit)
     np.testing.assert_allclose(found, weights, rtol=1e-6)
     assert over.tolist() == capped
+
+
+@pytest.mark.parametrize(
+    ("unit", "cap", "more", "weights", "outside"),
+    [
+        (None, 2.0, {"mask": True}, [1.5, 0.0, 0.5, 1.0], [0, 1, 0, 0]),
+        (None, 2.0, {"floor": 0.6}, [1.5, 2.0, 0.6, 1.0], [0, 1, 1, 0]),
+        (None, 2.0, {"floor": 0.6, "mask": True}, [1.5, 0.0, 0.0, 1.0], [0, 1, 1, 0]),
+        (TURN, 2.0, {"mask": True}, [0.0, 0.0, 0.5, 1.0], [1, 1, 0, 0]),  # 1.5 * 4
+        (EPISODE, 2.0, {"mask": True}, [0.0, 0.0, 0.0, 1.0], [1, 1, 1, 0]),  # 1.5 * 4 * 0.5
+        (EPISODE, 3.5, {"mask": True, "floor": 2.0}, [3.0, 3.0, 3.0, 0.0], [0, 0, 0, 1]),
+        # Weights of just the bounds are inside.
+        (None, 1.0, {"mask": True, "floor": 0.5}, [0.0, 0.0, 0.5, 1.0], [1, 1, 0, 0]),
+    ],
+)
+def test_weights_outside_the_bounds_are_masked_or_raised_by_hand(unit, cap, more, weights, outside):
+    # IcePop masks tokens, TRL's sequence_mask whole sequences.
+    found, over = importance_weights(
+        torch.log(torch.tensor([1.5, 4, 0.5, 1])), ZERO, cap, unit, **more
+    )
+    np.testing.assert_allclose(found, weights, rtol=1e-6)
+    assert over.tolist() == outside
 
 
 def test_weights_have_no_gradient_and_stay_finite():
@@ -89,6 +112,20 @@ def test_the_gradient_with_a_deviating_sampler_by_hand(ratio, unit, weights):
     # The mean of e^d - 1 - d over d = log of 1.5, 4, 0.5 and 1.
     kl = (0.5 - math.log(1.5) + 3 - math.log(4) - 0.5 - math.log(0.5)) / 4
     assert metrics["sampler_kl"] == pytest.approx(kl, rel=1e-5)
+
+
+def test_masked_tokens_have_no_gradient_and_still_count_in_the_mean():
+    # Weights 1.5, 4, 0.5 and 1, from 0.6 to 2: the first and the last stay, over 4 tokens.
+    cfg = PolicyLossConfig(sampler_cap=2.0, sampler_mode="mask", sampler_floor=0.6)
+    loss, grad, metrics = loss_of(cfg, SAMPLER)
+    np.testing.assert_allclose(grad, np.array([-1.5, 0, 0, -0.5]) / 4, rtol=1e-6)
+    assert loss == pytest.approx(-2 / 4)
+    assert metrics["sampler_capped"] == 0.5 and metrics["sampler_weight"] == pytest.approx(2.5 / 4)
+    # Truncated, the third weight is 0.6.
+    cfg = PolicyLossConfig(sampler_cap=2.0, sampler_floor=0.6)
+    np.testing.assert_allclose(
+        loss_of(cfg, SAMPLER)[1], np.array([-1.5, 2, -1.2, -0.5]) / 4, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("unit", ["token", "turn", "sequence"])

@@ -32,6 +32,13 @@ CONFIGS = {
     "cispo of turns": PolicyLossConfig(
         ratio="turn", token_reduce="sum", clip_on="weight", aggregate="turn-mean"
     ),
+    "sapo": PolicyLossConfig(clip_on="soft", aggregate="seq-mean-token-mean"),
+    "gmpo": PolicyLossConfig(
+        clip_on="token", ratio="sequence", clip_low=0.1, aggregate="seq-mean-token-mean"
+    ),
+    "luspo": PolicyLossConfig(ratio="sequence", aggregate="seq-mean-token-sum"),
+    "dppo tv": PolicyLossConfig(clip_on="tv", clip_low=0.05, clip_high=0.05),
+    "dppo kl": PolicyLossConfig(clip_on="kl", clip_low=0.01),
     "dr_grpo": PolicyLossConfig(aggregate="seq-mean-token-sum", length_divisor=16),
     "reinforce": PolicyLossConfig(ratio="none", aggregate="seq-mean-token-sum"),
     "everything": PolicyLossConfig(
@@ -181,6 +188,152 @@ def test_cispo_with_turn_ratios_weights_all_tokens_of_a_turn_equally():
         np.testing.assert_allclose(gradient, [-weight / 2, weight / 2], rtol=1e-5)
 
 
+def test_sapo_by_hand():
+    # Gates 4 sigmoid(0) = 2 and 4 sigmoid(1) where A > 0, and 2 sigmoid(-1) at temperature 2, where
+    # it is not. Their slopes by the ratio are 4 s (1 - s): 1, 0.78645 and again 0.78645.
+    cfg = PolicyLossConfig(clip_on="soft", tau_neg=2.0)
+    loss, gradient, metrics = by_ratio([1.0, 2.0, 0.5], [1, 1, -1], cfg)
+    s = 1 / (1 + math.exp(-1))
+    assert loss == pytest.approx((-2 - 4 * s + 2 * (1 - s)) / 3)
+    slope = 4 * s * (1 - s)
+    np.testing.assert_allclose(gradient, np.array([-1, -2 * slope, 0.5 * slope]) / 3, rtol=1e-5)
+    assert slope == pytest.approx(0.78645, abs=1e-5)
+    assert "clip_fraction" not in metrics and metrics["ratio"] == pytest.approx(3.5 / 3)
+    # The paper's temperatures; an advantage of 0 has the negative one, and no loss.
+    for advantage, tau in ((1.0, 1.0), (-1.0, 1.05)):
+        loss, *_ = by_ratio([2.0], [advantage], PolicyLossConfig(clip_on="soft"))
+        assert loss == pytest.approx(-advantage * 4 / tau / (1 + math.exp(-tau)))
+    cfg = PolicyLossConfig(clip_on="soft", tau_pos=3.0)
+    assert by_ratio([2.0], [1], cfg)[0] == pytest.approx(-4 / 3 / (1 + math.exp(-3)))
+    assert by_ratio([2.0], [0], cfg)[0] == 0
+
+
+def test_gmpo_clips_tokens_before_the_mean():
+    # Log-ratios 1, 0.2 and -1 of a sequence. A = 1: at most 0.4, so their mean is -0.4 / 3; the
+    # clipped one has no gradient. A = -1: at least -0.4, so 0.8 / 3.
+    cfg = PolicyLossConfig(clip_on="token", ratio="sequence", aggregate="seq-mean-token-mean")
+    ratios = np.exp([1.0, 0.2, -1.0])
+    for sign, mean, moves in ((1, -0.4 / 3, [0, 1, 1]), (-1, 0.8 / 3, [1, 1, 0])):
+        loss, gradient, metrics = by_ratio(ratios, [sign] * 3, cfg)
+        assert loss == pytest.approx(-sign * math.exp(mean), rel=1e-5)
+        slopes = -sign * math.exp(mean) / 3 * np.array(moves)
+        np.testing.assert_allclose(gradient, slopes, rtol=1e-5)
+        assert metrics["clip_fraction"] == pytest.approx(1 / 3)
+        assert metrics["clipped_high" if sign > 0 else "clipped_low"] > 0
+        assert metrics["ratio"] == pytest.approx(math.exp(mean), rel=1e-5)
+    # Clipping after the mean, 1.07 and so within e^-0.4 to e^0.4, would leave all three a gradient.
+    cfg = PolicyLossConfig(ratio="sequence", clip_low=0.4, clip_high=0.4)
+    assert (by_ratio(ratios, [1] * 3, cfg)[1] != 0).all()
+    # A token whose turn has no credit counts with at most the same bound.
+    cfg = PolicyLossConfig(clip_on="token", ratio="sequence", aggregate="seq-mean-token-mean")
+    loss, *_ = by_ratio(np.exp([1.0, 0.0]), [0, 1], cfg, turn=[0, 1])
+    assert loss == pytest.approx(-math.exp(0.2) / 2, rel=1e-5)
+
+
+def test_luspo_is_a_sequence_ratio_summed_over_tokens():
+    # Sequences of 2 tokens with ratio 4 = (2 * 8)^(1/2), and of 1 with ratio 1: -(2 * 4 + 1) / 2.
+    cfg = PolicyLossConfig(ratio="sequence", aggregate="seq-mean-token-sum", clip_high=9.0)
+    loss, gradient, _ = by_ratio([2, 8, 1], [1, 1, 1], cfg, turn=[0, 0, 1], episode=[0, 0, 1])
+    assert loss == pytest.approx(-4.5)
+    np.testing.assert_allclose(gradient, [-2, -2, -0.5], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("clip_on", "q", "p", "advantage", "slope", "side"),
+    [
+        # From 0.5 to 0.8 and 0.2: further than 0.2, but only against the advantage is it learned.
+        ("tv", 0.5, 0.8, 1, 0, "high"),
+        ("tv", 0.5, 0.8, -1, 1.6, None),
+        ("tv", 0.5, 0.2, -1, 0, "low"),
+        ("tv", 0.5, 0.2, 1, -0.4, None),
+        ("tv", 0.5, 0.69, 1, -1.38, None),
+        ("tv", 0.5, 0.31, -1, 0.62, None),
+        # A rare token, ten times as probable: PPO clips it, the distances are 0.009 and 0.0067.
+        ("tv", 0.001, 0.01, 1, -10, None),
+        ("kl", 0.001, 0.01, 1, -10, None),
+        # 0.5 log(0.5 / p) + 0.5 log(0.5 / (1 - p)): 0.2231, and 0.0487 for 0.65 and 0.35.
+        ("kl", 0.5, 0.8, 1, 0, "high"),
+        ("kl", 0.5, 0.8, -1, 1.6, None),
+        ("kl", 0.5, 0.2, -1, 0, "low"),
+        ("kl", 0.5, 0.65, 1, -1.3, None),
+        ("kl", 0.5, 0.35, -1, 0.7, None),
+        ("kl", 0.5, 0.66, 1, 0, "high"),
+        # From 0.01 to 0.08: 0.99 log(0.99 / 0.92) - 0.01 log 8 = 0.0518.
+        ("kl", 0.01, 0.08, 1, 0, "high"),
+        ("kl", 0.01, 0.078, 1, -7.8, None),
+    ],
+)
+def test_dppo_masks_by_the_distance_of_probabilities(clip_on, q, p, advantage, slope, side):
+    cfg = PolicyLossConfig(clip_on=clip_on)
+    loss, gradient, metrics = by_ratio([p / q], [advantage], cfg, old=math.log(q))
+    assert gradient.item() == pytest.approx(slope, rel=1e-4)
+    assert loss == pytest.approx(slope, rel=1e-4)  # the loss is A times the ratio, or 0
+    assert metrics["clipped_high"] == (side == "high") and metrics["clipped_low"] == (side == "low")
+
+
+def test_dppo_at_its_bounds_and_at_certainty():
+    # Exactly 1/4 away is not masked, nor is a token without credit.
+    cfg = PolicyLossConfig(clip_on="tv", clip_low=0.25, clip_high=0.25)
+    for ratio, advantage in ((1.5, 1), (0.5, -1), (2.0, 0), (0.125, 0)):
+        *_, metrics = by_ratio([ratio], [advantage], cfg, old=math.log(0.5))
+        assert metrics["clip_fraction"] == 0
+    # Probabilities that round to 1 have a finite distance.
+    cfg = PolicyLossConfig(clip_on="kl")
+    for old in (0.0, -1e-9, -0.5):
+        loss, gradient, metrics = by_ratio([math.exp(-old)], [1], cfg, old=old)
+        assert math.isfinite(loss) and metrics["clip_fraction"] == (old == -0.5)
+    # 1 - p is 1e-8 there: 0.5 log(1 / 2) + 0.5 log(0.5 / 1e-8) = 8.5173.
+    for high, clipped in ((8.51, 1), (8.53, 0)):
+        cfg = PolicyLossConfig(clip_on="kl", clip_high=high)
+        *_, metrics = by_ratio([2.0], [1], cfg, old=math.log(0.5))
+        assert metrics["clipped_high"] == clipped
+
+
+# Eight tokens, and what prime-rl's and SkyRL's own functions return for them.
+Q = [-0.1, -0.5, -1.0, -2.0, -0.2, -3.0, -0.7, -0.05]
+P = [-0.02, -0.1, -1.6, -1.9, -0.6, -0.9, -0.75, -0.4]
+CREDIT = [1.0, 1.0, 1.0, -0.5, -0.5, -0.5, 2.0, -2.0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "loss", "gradient"),
+    [
+        # prime-rl 559b4477, default_loss_fn, masks 0.2, kl_tau 0; SkyRL a9564572, binary_tv, 0.2.
+        (
+            {"clip_on": "tv"},
+            0.1376390904,
+            [-0.13541089, 0, -0.06860145, 0.06907319, 0, 0.51038557, -0.23780735, 0],
+        ),
+        # prime-rl with its kl_tau of 1e-3: squares of log-ratios, which k2 halves.
+        (
+            {"clip_on": "tv", "kl_coef": 2e-3, "kl_kind": "k2"},
+            0.1382929683,
+            [
+                *(-0.13539089, 0.00010000, -0.06875145, 0.06909818),
+                *(-0.00010000, 0.51091057, -0.23781985, -0.0000875),
+            ],
+        ),
+        # SkyRL, binary_kl, 0.05.
+        (
+            {"clip_on": "kl"},
+            0.2730499506,
+            [0, 0, -0.06860145, 0.06907319, 0, 0.51038557, -0.23780735, 0],
+        ),
+    ],
+)
+def test_dppo_has_prime_rls_and_skyrls_value_and_gradient(fields, loss, gradient):
+    logprob = torch.tensor(P, requires_grad=True)
+    zero = np.zeros(8, int)
+    old = torch.tensor(Q)
+    cfg = PolicyLossConfig(**fields)
+    found, _ = policy_loss(
+        logprob, old, np.array(CREDIT), zero, zero, cfg, ref_logprob_M=old if cfg.kl_coef else None
+    )
+    found.backward()
+    assert found.item() == pytest.approx(loss, rel=1e-6)
+    np.testing.assert_allclose(logprob.grad, gradient, rtol=1e-5, atol=1e-8)
+
+
 @pytest.mark.parametrize(
     ("settings", "logprob", "advantage", "index", "expected", "slope"),
     [
@@ -229,14 +382,15 @@ def test_sequence_ratio_by_hand_and_its_clip():
     torch.testing.assert_close(gradient, torch.full((2,), math.exp(0.001) / 2))
 
 
-@pytest.mark.parametrize("name", ["turn mean", "turn sum", "gspo"])
+@pytest.mark.parametrize("name", ["turn mean", "turn sum", "gspo", "luspo", "gmpo"])
 @given(
     tokens=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=4),
     seed=st.integers(0, 2**32 - 1),
 )
 @settings(max_examples=10)
 def test_the_token_form_has_the_value_and_gradient_of_the_direct_form(name, tokens, seed):
-    # GSPO eq. 13-14: with equal advantages in a unit, the stop-gradient form is the direct one.
+    # GSPO eq. 13-14: with equal advantages and weights in a unit, the stop-gradient form is the
+    # direct one.
     cfg = CONFIGS[name]
     logprob, _, columns = random_batch(tokens, seed, spread=1e-3 if cfg.mean_ratio else 0.3)
     unit_M = columns["turn_M"] if cfg.ratio == "turn" else columns["episode_M"]
@@ -248,18 +402,34 @@ def test_the_token_form_has_the_value_and_gradient_of_the_direct_form(name, toke
     gradient = torch.autograd.grad(loss, logprob)[0]
 
     direct = torch.zeros(())
-    low, high = cfg.clip_range
     for u in np.unique(unit_M):
         rows = np.flatnonzero(unit_M == u)
         d = logprob[rows] - torch.tensor(columns["old_logprob_M"][rows], dtype=torch.float32)
         ratio = torch.exp(d.sum() if name == "turn sum" else d.mean())
         a = float(columns["advantage_M"][rows[0]])
-        objective = torch.minimum(ratio * a, ratio.clamp(low, high) * a)
+        if name == "gmpo":
+            least, most = cfg.bounds
+            objective = a * torch.exp((d.clamp(max=most) if a > 0 else d.clamp(min=-least)).mean())
+        else:
+            low, high = cfg.clip_range
+            objective = torch.minimum(ratio * a, ratio.clamp(low, high) * a)
         direct = direct - float(weight_M[rows].sum()) * objective
     assert loss.item() == pytest.approx(direct.item(), rel=1e-4, abs=1e-6)
     torch.testing.assert_close(
         gradient, torch.autograd.grad(direct, logprob)[0], rtol=1e-3, atol=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    ("unit", "slopes"), [("token", [-0.75, -0.25]), ("sequence", [-0.375, -0.375])]
+)
+def test_with_a_sequence_ratio_a_sampler_weight_per_token_stays_on_its_token(unit, slopes):
+    # Weights 1.5 and 0.5. The direct form would hand both tokens their mean, 1; the sequence's own
+    # weight is 1.5 * 0.5.
+    cfg = PolicyLossConfig(ratio="sequence", sampler_cap=2.0, sampler_unit=unit)
+    sampler = -1 - torch.tensor([1.5, 0.5]).log()
+    _, gradient, _ = by_ratio([1, 1], [1, 1], cfg, sampler_logprob_M=sampler)
+    torch.testing.assert_close(gradient, torch.tensor(slopes))
 
 
 def test_with_a_sequence_ratio_each_turn_keeps_its_own_credit():
@@ -460,6 +630,19 @@ def test_missing_and_mismatched_columns_are_named(old, advantage, fields, said):
         ({"clip": False, "clip_on": "weight"}, "no effect: clip=False leaves nothing to clip"),
         ({"clip_on": "weight", "dual_clip": 3.0}, "no effect: .* set clip_high"),
         ({"length_divisor": 9.0}, 'no effect: aggregate="token-mean" is a mean already'),
+        ({"ratio": "none", "clip_on": "soft"}, 'clip_on="soft" has no effect: .* to weigh by'),
+        ({"clip": False, "clip_on": "soft"}, 'clip_on="soft" has no effect: clip=False leaves'),
+        ({"clip_on": "soft", "dual_clip": 3.0}, "dual_clip=3.0 has no effect: .* or tau_neg"),
+        ({"clip_on": "token"}, "no effect: .* no mean after the clip"),
+        ({"tau_pos": 1.0}, "tau_pos=1.0, tau_neg=None has no effect: .* no temperature"),
+        ({"clip_on": "kl", "tau_neg": 1.0}, "tau_pos=None, tau_neg=1.0 has no effect"),
+        ({"clip_on": "soft", "tau_pos": 0}, "tau_pos is 0: expected more than 0"),
+        ({"clip_on": "tv", "ratio": "sequence"}, 'of tokens, but ratio is "sequence"'),
+        ({"clip_on": "kl", "ratio": "turn"}, 'of tokens, but ratio is "turn"'),
+        ({"sampler_cap": 0, "sampler_mode": "mask"}, "no effect: sampler_cap=0 turns"),
+        ({"sampler_cap": 0, "sampler_floor": 0.5}, "no effect: sampler_cap=0 turns"),
+        ({"sampler_cap": 0.5, "sampler_floor": 0.5}, "sampler_floor is 0.5: expected less than"),
+        ({"sampler_floor": -0.5}, "sampler_floor is -0.5"),
     ],
 )
 def test_settings_out_of_range_or_without_effect_are_refused(fields, why):
@@ -476,3 +659,11 @@ def test_clip_ranges_follow_the_ratio():
     assert PolicyLossConfig(clip=False).clip_range is None
     assert PolicyLossConfig(clip_on="weight").clip_range == (0, 5)
     assert PolicyLossConfig(clip_on="weight", clip_low=0.2, clip_high=1).clip_range == (0.8, 2)
+    for clip_on, bounds in (("tv", (0.2, 0.2)), ("kl", (0.05, 0.05)), ("soft", (0.2, 0.2))):
+        cfg = PolicyLossConfig(clip_on=clip_on)
+        assert cfg.bounds == bounds and cfg.clip_range is None
+    cfg = PolicyLossConfig(clip_on="token", ratio="sequence")
+    assert cfg.bounds == (0.4, 0.4) and cfg.clip_range is None
+    assert PolicyLossConfig(clip_on="kl", clip_low=0.1, clip_high=0.3).bounds == (0.1, 0.3)
+    # What a run may set later is no contradiction.
+    PolicyLossConfig(sampler_mode="mask", sampler_floor=0.5)
