@@ -30,6 +30,7 @@ from creditrl.bench.credit_measures import (
 from creditrl.bench.credit_settings import bench_method
 from creditrl.bench.exact_mdps import ENV_ID, MDPS, Exact, Mdp, State, solve
 from creditrl.bench.exact_oracles import ORACLES, oracle_credit
+from creditrl.bench.exact_variants import VARIANTS, variant_method
 from creditrl.errors import CreditRLError
 from creditrl.types import BoolArray, FloatArray, IntArray, Prompt, Trajectory
 
@@ -68,6 +69,8 @@ class Turns:
     """Probability that an episode visits the state."""
     advantage_P: FloatArray
     """``Q(s, a) - V(s)``."""
+    better_P: IntArray
+    """Pair of the better action if the pair's is a tempting, truly worse one; else -1."""
     played: int
     """Number of turns played, including those of continuations."""
     weight_N: FloatArray | None = None
@@ -98,6 +101,10 @@ class Agreement:
     """Share of all absolute credit on turns whose true advantage is 0."""
     wasted: float
     """Mean absolute credit of these turns."""
+    preference: float
+    """By how much it prefers the better action to the tempting one: the difference of their mean
+    credit, summed over the states by visits, over the sum of its absolute values. 1: in every
+    state; -1: in none. NaN in a task without a tempting action."""
 
 
 def agreement(credit_N: FloatArray, turns: Turns) -> Agreement:
@@ -123,6 +130,7 @@ def agreement(credit_N: FloatArray, turns: Turns) -> Agreement:
         noise=_noise(weight_N * credit_N, turns, true_P),
         leakage=share,
         wasted=wasted,
+        preference=_preference(mean_P, seen_P, turns),
     )
 
 
@@ -135,6 +143,14 @@ def _within(mean_P: FloatArray, seen_P: BoolArray, turns: Turns) -> float:
         if better.any():
             shares.append(action_order(mean_P[at], better)[0])
     return float(np.mean(shares)) if shares else np.nan
+
+
+def _preference(mean_P: FloatArray, seen_P: BoolArray, turns: Turns) -> float:
+    """Return how clearly the mean credit prefers better actions to tempting ones."""
+    worse = np.flatnonzero((turns.better_P >= 0) & seen_P & seen_P[turns.better_P])
+    gain = turns.visits_P[worse] * (mean_P[turns.better_P[worse]] - mean_P[worse])
+    total = float(np.abs(gain).sum())
+    return float(gain.sum()) / total if total > ZERO else np.nan
 
 
 def _signal(credit_N: FloatArray, turns: Turns) -> float:
@@ -187,6 +203,7 @@ def table_of_turns(
     number = {pair: p for p, pair in enumerate(pairs)}
     group = {g: i for i, g in enumerate(dict.fromkeys(t.group for t in episodes))}
     done = [(t, turn) for t in episodes for turn in t.turns]
+    worse, better = mdp.tempting or ("", "")
     return Turns(
         pair_N=np.array([number[states[turn.observation], turn.action] for _, turn in done]),
         group_N=np.array([group[t.group] for t, _ in done]),
@@ -194,6 +211,14 @@ def table_of_turns(
         chance_P=np.array([policy[state][action] for state, action in pairs]),
         visits_P=np.array([exact.visits[state] for state, _ in pairs]),
         advantage_P=np.array([exact.advantage(*pair) for pair in pairs]),
+        better_P=np.array(
+            [
+                number[state, better]
+                if action == worse and exact.q[state, better] - exact.q[state, action] > ZERO
+                else -1
+                for state, action in pairs
+            ]
+        ),
         played=len(done) if played is None else played,
         weight_N=weight_N,
     )
@@ -209,8 +234,8 @@ def measure(
 
     Returns:
         Agreement by (method, task), CPU seconds by method, and the reason if a method has no score.
-        Variants with an exact part in place of a learned one follow their method, under their own
-        names.
+        Other forms of a method, and those with an exact part in place of a learned one, follow it
+        under their own names.
     """
     from creditrl.agents.transformers import TransformersAgent
     from creditrl.trainers.after.side_by_side import credit_side_by_side
@@ -246,9 +271,12 @@ def measure(
                 )
             seconds[name] = time.process_time() - begin
             continue
+        forms = {name: bench_method(name)} | {
+            variant.name: variant_method(variant) for variant in VARIANTS if variant.method == name
+        }
         try:
             _, credits = credit_side_by_side(
-                {name: bench_method(name)},
+                forms,
                 episodes,
                 policy,
                 rollout,
@@ -260,8 +288,9 @@ def measure(
             unscored[name] = " ".join(str(error).split())
             continue
         seconds[name] = time.process_time() - begin
-        for mdp, truth, part in zip(MDPS, truths, np.split(credits[name], ends[:-1]), strict=True):
-            found[name, mdp.name] = agreement(part, truth)
+        for form, credit_N in credits.items():
+            for mdp, truth, part in zip(MDPS, truths, np.split(credit_N, ends[:-1]), strict=True):
+                found[form, mdp.name] = agreement(part, truth)
         for oracle in (oracle for oracle in ORACLES if oracle.method == name):
             for mdp, mine, truth, (exact, _) in zip(MDPS, parts, truths, exacts, strict=True):
                 credit_N = oracle_credit(oracle, mine, truth, exact)

@@ -1,9 +1,10 @@
-"""Five tiny tasks whose true advantages can be computed: finite MDPs, played as text environments.
+"""Seven tiny tasks whose true advantages can be computed: finite MDPs, played as text environments.
 
 Each isolates something that credit can get wrong: an effect long after its cause, a mistake that is
-corrected, episodes of unequal length, a key among distractors, a partner that acts on its own. The
-observation identifies the state, so a policy that reads nothing else is a table of probabilities,
-and its advantages follow by dynamic programming (:func:`solve`).
+corrected, episodes of unequal length, a key among distractors, a partner that acts on its own, time
+that can be wasted, an end that comes too early. The observation identifies the state, so a policy
+that reads nothing else is a table of probabilities, and its advantages follow by dynamic
+programming (:func:`solve`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
@@ -47,6 +49,8 @@ class Mdp(ABC):
     name: ClassVar[str]
     goal: ClassVar[str]
     start: ClassVar[State] = ("start",)
+    tempting: ClassVar[tuple[str, str] | None] = None
+    """A worse action that biased credit may favour, and the better one; None: there is none."""
 
     @abstractmethod
     def actions(self, state: State) -> tuple[str, ...]:
@@ -189,7 +193,80 @@ class Bargain(Mdp):
         return f"they offer {state[1]}, round {state[2]}"
 
 
-MDPS: tuple[Mdp, ...] = (DelayedEffect(), Recovery(), VariableHorizon(), KeyDoor(), Bargain())
+class Idling(Mdp):
+    """Three steps, and turns to waste: waiting only passes a turn, and rushing may spoil the piece.
+
+    A spoiled piece fails, like one that is not done in time, at the turn limit.
+    """
+
+    name = "idling"
+    goal = "Saw, glue and paint a shelf within fifteen turns."
+    steps: ClassVar[tuple[str, ...]] = ("saw", "glue", "paint")
+    start = ("saw", 0)
+    limit = 15
+    rushed = 0.45
+    """Chance that rushing takes the step."""
+    spoils = 0.1
+    """Chance that it spoils the piece."""
+    tempting = ("wait", "work")
+
+    def actions(self, state: State) -> tuple[str, ...]:
+        return ("work", "wait", "rush")
+
+    def after(self, state: State, action: str) -> tuple[Outcome, ...]:
+        step, turn = str(state[0]), int(state[1]) + 1
+        if action == "wait" or step == "spoiled":
+            return _surely(self._at(step, turn))
+        number = self.steps.index(step) + 1
+        done = WON if number == len(self.steps) else self._at(self.steps[number], turn)
+        if action == "work":
+            return _surely(done)
+        return (
+            Outcome(self.rushed, done),
+            Outcome(1 - self.rushed - self.spoils, self._at(step, turn)),
+            Outcome(self.spoils, self._at("spoiled", turn)),
+        )
+
+    def _at(self, step: str, turn: int) -> State:
+        return LOST if turn == self.limit else (step, turn)
+
+    def text(self, state: State) -> str:
+        return f"{state[0]}, {state[1]} turns"
+
+
+class EarlyExit(Mdp):
+    """Buying ends the episode, and only the last page is likely to have the right thing."""
+
+    name = "early exit"
+    goal = "Buy the right thing; there are four pages."
+    start = ("page 1",)
+    right: ClassVar[tuple[float, ...]] = (0.0, 0.02, 0.1, 0.6)
+    """Chance to buy the right thing, by page."""
+    tempting = ("buy", "look")
+
+    def actions(self, state: State) -> tuple[str, ...]:
+        return ("look", "scroll", "buy")
+
+    def after(self, state: State, action: str) -> tuple[Outcome, ...]:
+        page = int(str(state[0]).split()[1])
+        if action != "buy":
+            return _surely((f"page {page + 1}",) if page < len(self.right) else LOST)
+        won = self.right[page - 1]
+        return tuple(o for o in (Outcome(won, WON), Outcome(1 - won, LOST)) if o.probability)
+
+    def text(self, state: State) -> str:
+        return str(state[0])
+
+
+MDPS: tuple[Mdp, ...] = (
+    DelayedEffect(),
+    Recovery(),
+    VariableHorizon(),
+    KeyDoor(),
+    Bargain(),
+    Idling(),
+    EarlyExit(),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +399,7 @@ class _Engine(Engine):
         return str(self.states[index][0])
 
 
+@cache
 def _best(mdp: Mdp, state: State, action: str) -> float:
     """Return the probability of success after an action if play continues optimally."""
     found = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,18 @@ from creditrl.bench.exact_mdps import MDPS
 from creditrl.bench.exact_oracles import ORACLES
 from creditrl.bench.markdown import table_lines
 
-__all__ = ["FORMAT", "MEASURES", "Shown", "cell", "exact_page"]
+__all__ = [
+    "FORMAT",
+    "MEASURES",
+    "TRAINED",
+    "Shown",
+    "cell",
+    "exact_page",
+    "tasks_of",
+    "trained_cells",
+]
 
-FORMAT = "creditrl bench exact 1"
+FORMAT = "creditrl bench exact 2"
 """Value of ``format`` in the JSON."""
 _TASKS = tuple(mdp.name for mdp in MDPS)
 
@@ -35,16 +44,18 @@ MEASURES: Mapping[str, Shown] = {
     "signal": Shown("Signal-to-noise of the gradient, per 1,000 turns", 1000.0),
     "error": Shown("Error of the gradient, in lengths of the true one"),
     "wasted": Shown("Mean absolute credit of turns that change nothing", digits=3),
+    "preference": Shown("Work preferred to waiting, looking on to buying at once, -1 to 1"),
 }
 """By field of :class:`creditrl.bench.exact.Agreement`."""
 
 _INTRODUCTION = """\
-An untrained small policy plays {groups} groups of {group_size} episodes of each of five tiny tasks
+An untrained small policy plays {groups} groups of {group_size} episodes of each of seven tiny tasks
 with finitely many states. Its true advantages are computed by dynamic programming and contain no
 noise. Learned models have the settings of the small recipes and were fitted to the same number of
 other episodes. `vine`, `tree_grpo` and `branch` collect their own episodes, and the turns of their
-continuations count. In a row named "exact", computed values replace what the method learns. Only
-tokens of a reply that had an alternative count."""
+continuations count. In a row named "exact", computed values replace what the method learns; other
+rows with a comma are further forms of a method. Only tokens of a reply that had an alternative
+count."""
 
 _ORACLES = """\
 The noise of each method divided by GRPO's (below 1: fewer turns for the same precision), with the
@@ -55,6 +66,16 @@ reward, the true value of actions for PRM4A's scores, that of states for 3SPO's 
 a method has its own rewards, its critic is the mean of what followed in the batch. "Lambda 0"
 credits every turn with its own step only."""
 
+_PREFERENCE = """\
+In "idling" an agent can waste turns: an untrained policy succeeds in most episodes, so working is
+hardly better than waiting, and a credit that pays for turns shows. In "early exit" buying ends the
+episode, and is likely to be right only on the last page. The difference between the mean credit of
+the better and of the tempting action is summed over the states by their visits, and divided by the
+sum of its absolute values: 1 if the credit prefers the better one in every state, -1 if in none.
+"0.99 and 0.95 a turn" are HISR's discounts per token, used per turn. "An end as mastered" gives the
+state after a failed end the score of a mastered one, and "rates" compares success rates in place of
+3SPO's scores, which is ours."""
+
 _WHY = """\
 Lambda is why an exact part can be worth little: near 1, as gamma, it adds nearly all later steps to
 a turn's own. Exact progress then becomes the outcome minus the value of the state, which PPO and
@@ -62,12 +83,42 @@ REINFORCE with a baseline have anyway. At lambda 0 it remains the credit of its 
 
 _WHY_HISR = """\
 HISR's shares of a success add up to 1 however likely the success was, and failures get nothing.
-That does not estimate the advantage, even with exact parts. It also rewards delay: after two of
-three equal segments a third of the success is left to earn, after two of five three fifths."""
+That does not estimate the advantage, even with exact parts."""
+
+_HISR = """\
+Eq. 7 divides the outcome of a trajectory among its segments: the shares of a success sum to 1
+(printed in the paper's appendix C). The return of a turn counts all shares that are still to come,
+so a turn of waiting loses none of them: later is as good as now, except for the discount. Three
+things then make later better. Every executed turn has the grounding's reward. The importance of a
+segment is a sum over its turns, so that a long segment gets more of the outcome, at the cost of
+earlier ones whose shares were received already. And if turns are segments, a turn more is a share
+more. The paper discounts per token: over a reply of 45 tokens its 0.99 and 0.95 are 0.64 and 0.10,
+which end the waiting; used per turn they do not, and with gamma 0 a turn is credited with its own
+share only.
+
+The table shows a policy of three logits for each of three stages (advance, wait, blunder) with a
+limit of 15 turns, after {updates} updates of 128 episodes, means of {seeds} seeds. Values, segment
+rewards and hindsight are exact, so nothing is an error of learning. 0.99 and 0.95 a turn and alpha
+0.02 unless named; "flat" segments have equal rewards."""
 
 _WHY_3SPO = """\
 3SPO's own success rates are as good as exact ones here, where episodes pass the same few states
 again and again. Where a state is seldom seen twice, its rate is the outcome of one episode."""
+
+
+TRAINED = ("policy", "success", "turns", "waiting")
+"""Columns of the table of trained policies."""
+
+
+def trained_cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Return a row of that table."""
+    return (row["arm"], f"{row['success']:.0%}", f"{row['turns']:.1f}", f"{row['idle']:.0%}")
+
+
+def tasks_of(measure: str, rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the tasks in which a measure has values."""
+    defined = {row["task"] for row in rows if row[measure] is not None}
+    return tuple(task for task in _TASKS if task in defined)
 
 
 def cell(measure: str, value: float | None) -> str:
@@ -82,11 +133,15 @@ def exact_page(data: Mapping[str, Any]) -> str:
     names = list(dict.fromkeys(name for name, _ in found))
     lines = ["# Credit against computed advantages", "", _INTRODUCTION.format(**data), ""]
     for measure, shown in MEASURES.items():
+        tasks = tasks_of(measure, data["rows"])
         rows = [
-            (_code(name), *(cell(measure, found[name, task][measure]) for task in _TASKS))
+            (_code(name), *(cell(measure, found[name, task][measure]) for task in tasks))
             for name in names
         ]
-        lines += [f"## {shown.title}", "", *table_lines(("credit", *_TASKS), rows), ""]
+        lines += [f"## {shown.title}", ""]
+        if measure == "preference":
+            lines += [_PREFERENCE, ""]
+        lines += [*table_lines(("credit", *tasks), rows), ""]
     noise = {key: row["noise"] for key, row in found.items()}
     oracles = [oracle for oracle in ORACLES if oracle.name in names]
     if oracles and "grpo" in names:
@@ -103,12 +158,15 @@ def exact_page(data: Mapping[str, Any]) -> str:
             lines += [_WHY_HISR, ""]
         if "three_spo" in names:
             lines += [_WHY_3SPO, ""]
+    if data["trained"]:
+        lines += ["## HISR", "", _HISR.format(**data), ""]
+        lines += [*table_lines(TRAINED, map(trained_cells, data["trained"])), ""]
     if {"branch", "vine"} <= {*names}:
         lines += [
             "## Continuations, at equal turns",
             "",
             "The noise of `branch` over that of `vine`, continuations counted; `branch` is "
-            "unbiased on all five (tested).",
+            "unbiased on all of them (tested).",
             "",
             *table_lines(
                 ("noise", *_TASKS), [("`branch` over `vine`", *_over(noise, "branch", "vine"))]

@@ -15,16 +15,17 @@ from creditrl.results import read_format, write_results
 
 __all__ = ["bench_exact"]
 
-_SHOWN = ("within", "cosine", "noise", "leakage")
+_SHOWN = ("within", "cosine", "noise", "leakage", "preference")
 """Measures shown on the terminal; file and page have all."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchExactOptions:
-    """Score episodes of five tiny tasks, whose true advantages are computed, with every method.
+    """Score episodes of seven tiny tasks, whose true advantages are computed, with every method.
 
     A small policy that was never trained plays them; learned models are fitted to other episodes,
-    and some methods are listed again with an exact part in place of a learned one.
+    and some methods are listed again in another form, or with an exact part in place of a learned
+    one. For HISR, tables of logits are also trained with exact parts.
     """
 
     methods: tuple[str, ...] = ()
@@ -59,8 +60,16 @@ def bench_exact(argv: list[str]) -> int:
     from creditrl.bench.credit_settings import method_names
     from creditrl.bench.exact import measure
     from creditrl.bench.exact_mdps import MDPS
-    from creditrl.bench.exact_page import FORMAT, MEASURES, cell
+    from creditrl.bench.exact_page import (
+        FORMAT,
+        MEASURES,
+        TRAINED,
+        cell,
+        tasks_of,
+        trained_cells,
+    )
     from creditrl.bench.exact_published import published_rows
+    from creditrl.bench.exact_tabular import SEEDS, UPDATES, trained_rows
 
     names = method_names(options.methods)
     found, seconds, unscored = measure(names, options.groups, options.group_size, options.seed)
@@ -70,12 +79,20 @@ def bench_exact(argv: list[str]) -> int:
         | {key: None if math.isnan(value) else value for key, value in asdict(result).items()}
         for (name, task), result in found.items()
     ]
-    tasks = [mdp.name for mdp in MDPS]
     for measured in _SHOWN:
+        tasks = tasks_of(measured, rows)
         shown = table("credit", *(f">{task}" for task in tasks), title=MEASURES[measured].title)
-        for start in range(0, len(rows), len(tasks)):
-            part = rows[start : start + len(tasks)]
-            shown.add_row(part[0]["method"], *(cell(measured, row[measured]) for row in part))
+        for start in range(0, len(rows), len(MDPS)):
+            part = rows[start : start + len(MDPS)]
+            cells = (cell(measured, row[measured]) for row in part if row["task"] in tasks)
+            shown.add_row(part[0]["method"], *cells)
+        console().print(shown)
+    trained = [asdict(row) for row in trained_rows()] if "hisr" in names else []
+    if trained:
+        head, *others = TRAINED
+        shown = table(head, *(f">{other}" for other in others), title="Trained with exact parts")
+        for arm in trained:
+            shown.add_row(*trained_cells(arm))
         console().print(shown)
     published = published_rows()
     shown = table("case", "credit", ">published", ">here", title="Figures of AgentCreditBench v0.5")
@@ -97,6 +114,9 @@ def bench_exact(argv: list[str]) -> int:
         "unscored": unscored,
         "published": [asdict(row) for row in published],
         "rows": rows,
+        "trained": trained,
+        "seeds": SEEDS,
+        "updates": UPDATES,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_results(path, data)
