@@ -202,7 +202,7 @@ def _second_best(
 ) -> NDArray[np.float64]:
     """Return the second largest value of each group, counted as often as its weight says."""
     count = np.ones(len(value), dtype=np.int64) if weight is None else weight.astype(np.int64)
-    members = [index == k for k in range(int(index.max(initial=-1)) + 1)]
+    members = [index == k for k in np.unique(index)]
     # A group of one has no second; what it gets does not depend on this.
     return np.array([np.sort(np.repeat(value[m], count[m]))[-2:][0] for m in members])
 

@@ -217,7 +217,7 @@ def _clipped(
         tau = torch.where(advantage > 0, tau_pos, tau_neg)
         return -advantage * torch.sigmoid(tau * (rho - 1.0)) * (4.0 / tau)
     if cfg.clip_on in ("token", "tv", "kl"):
-        moved, distance = _moved(logprob.detach(), old, cfg)
+        moved, distance = _moved(logprob, old, cfg)
         low, high = cfg.bounds
         below = (advantage < 0) & (moved < 0) & (distance > low)
         above = (advantage > 0) & (moved > 0) & (distance > high)

@@ -282,6 +282,8 @@ def test_dppo_at_its_bounds_and_at_certainty():
     for old in (0.0, -1e-9, -0.5):
         loss, gradient, metrics = by_ratio([math.exp(-old)], [1], cfg, old=old)
         assert math.isfinite(loss) and metrics["clip_fraction"] == (old == -0.5)
+    _, gradient, metrics = by_ratio([0.5], [-1], PolicyLossConfig(clip_on="kl"), old=0.0)
+    assert gradient.item() == 0 and metrics["clipped_low"] == 1  # log 2, from a certain token
     # 1 - p is 1e-8 there: 0.5 log(1 / 2) + 0.5 log(0.5 / 1e-8) = 8.5173.
     for high, clipped in ((8.51, 1), (8.53, 0)):
         cfg = PolicyLossConfig(clip_on="kl", clip_high=high)
