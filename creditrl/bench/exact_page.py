@@ -88,18 +88,19 @@ That does not estimate the advantage, even with exact parts."""
 _HISR = """\
 Eq. 7 divides the outcome of a trajectory among its segments: the shares of a success sum to 1
 (printed in the paper's appendix C). The return of a turn counts all shares that are still to come,
-so a turn of waiting loses none of them: later is as good as now, except for the discount. Three
-things then make later better. Every executed turn has the grounding's reward. The importance of a
-segment is a sum over its turns, so that a long segment gets more of the outcome, at the cost of
-earlier ones whose shares were received already. And if turns are segments, a turn more is a share
-more. The paper discounts per token: over a reply of 45 tokens its 0.99 and 0.95 are 0.64 and 0.10,
-which end the waiting; used per turn they do not, and with gamma 0 a turn is credited with its own
-share only.
+so a turn of waiting loses none of them: later is as good as now, except for the discount and the
+risk of failing. Equal shares of a fixed number of segments do no harm ("neither, flat"), but three
+things make later better. Every executed turn has the grounding's reward: with the paper's alpha of
+0.3, waiting is worth more than succeeding. The importance of a segment is the sum over its turns:
+waiting moves shares from earlier segments, whose credit is past, to the present one; a mean does
+not. And where time makes new segments (halves, or turns), it makes new shares. What ends the
+waiting is the discount. The paper's is per token: over a reply of 45 tokens, 0.99 and 0.95 are 0.64
+and 0.10, which is not enough at alpha 0.3. With gamma 0 a turn is credited with its own share only.
 
 The table shows a policy of three logits for each of three stages (advance, wait, blunder) with a
 limit of 15 turns, after {updates} updates of 128 episodes, means of {seeds} seeds. Values, segment
 rewards and hindsight are exact, so nothing is an error of learning. 0.99 and 0.95 a turn and alpha
-0.02 unless named; "flat" segments have equal rewards."""
+0.02 unless named; "neither" has no grounding and no hindsight, "flat" equal segment rewards."""
 
 _WHY_3SPO = """\
 3SPO's own success rates are as good as exact ones here, where episodes pass the same few states

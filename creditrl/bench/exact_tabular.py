@@ -53,8 +53,8 @@ class Arm:
     lam: float = 0.95
     alpha: float = 0.02
     """Weight of the grounding; each turn is executed here."""
-    him: bool = True
-    """Whether hindsight counts."""
+    importance: Literal["sum", "mean", "none"] = "sum"
+    """Of a segment: the sum over its turns (the paper), their mean, or 1 (without hindsight)."""
     flat: bool = False
     """Equal rewards for all segments, instead of their true progress."""
     segments: Literal["stage", "halved", "turn"] = "stage"
@@ -68,13 +68,15 @@ ARMS: Sequence[Arm] = (
     Arm("HISR, 0.99 and 0.95 a turn"),
     Arm("HISR, the paper's decay", gamma=_GAMMA, lam=_LAM),
     Arm("HISR, gamma 0: a turn's own share", gamma=0.0, lam=0.0),
-    Arm("HISR, no grounding", alpha=0.0),
     Arm("HISR, alpha 0.3", alpha=0.3),
     Arm("HISR, alpha 0.3, the paper's decay", alpha=0.3, gamma=_GAMMA, lam=_LAM),
-    Arm("HISR, no hindsight", him=False),
-    Arm("HISR, flat, no hindsight", him=False, flat=True),
-    Arm("HISR, flat, no hindsight, halved segments", him=False, flat=True, segments="halved"),
-    Arm("HISR, flat, no hindsight, turns as segments", him=False, flat=True, segments="turn"),
+    Arm("HISR, no hindsight", importance="none"),
+    Arm("HISR, no grounding", alpha=0.0),
+    Arm("HISR, no grounding, mean importance", alpha=0.0, importance="mean"),
+    Arm("HISR, neither", alpha=0.0, importance="none"),
+    Arm("HISR, neither, flat", alpha=0.0, importance="none", flat=True),
+    Arm("HISR, neither, flat, halved", alpha=0.0, importance="none", flat=True, segments="halved"),
+    Arm("HISR, neither, flat, by turn", alpha=0.0, importance="none", flat=True, segments="turn"),
 )
 """The arms of the table; 0.99 and 0.95 a turn unless named."""
 
@@ -227,13 +229,15 @@ def _hisr_reward(
     if not arm.flat:
         gain_N = np.where(last_N, outcome_N, q_N) - np.where(played.turn_N == 0, 0.0, before_N)
         share_N = np.bincount(segment_N, weights=gain_N)[segment_N].astype(np.float64)
-    importance_N = np.ones(size, dtype=np.float32)
-    if arm.him:
+    importance_N: FloatArray = np.ones(size)
+    if arm.importance != "none":
         # pi(a | s, outcome) / pi(a | s) = P(outcome | s, a) / P(outcome | s).
         then_N = np.where(outcome_N > 0, q_N, 1 - q_N)
         first_N = np.where(outcome_N > 0, before_N, 1 - before_N)
         ratio_N = np.log(np.maximum(then_N, 1e-9) / np.maximum(first_N, 1e-9))
         importance_N = turn_importance(ratio_N, np.zeros(size), np.arange(size), size, beta=0.3)
+    if arm.importance != "sum":
+        importance_N = importance_N / np.bincount(segment_N)[segment_N]
     return segment_reward(
         share_N,
         importance_N,

@@ -48,15 +48,26 @@ def test_hisr_delays_unless_it_discounts_as_in_its_paper():
     assert slow > 7 > 5.5 > quick > quickest
 
 
+def test_equal_shares_of_a_fixed_number_of_segments_do_not_delay():
+    success, turns = success_and_turns("HISR, neither, flat")
+    assert success > 0.99 and turns < 3.2
+
+
 def test_a_reward_for_every_turn_makes_hisr_delay():
-    without, _ = success_and_turns("HISR, no grounding")
-    small, _ = success_and_turns("HISR, 0.99 and 0.95 a turn")
+    without, _ = success_and_turns("HISR, neither")
+    small, _ = success_and_turns("HISR, no hindsight")
     large, _ = success_and_turns("HISR, alpha 0.3")
-    assert large < 0.05 and large < small < without
+    assert large < 0.05 < small < without - 0.1
+
+
+def test_importance_that_grows_with_the_turns_makes_hisr_delay():
+    total, slow = success_and_turns("HISR, no grounding")
+    mean, quick = success_and_turns("HISR, no grounding, mean importance")
+    assert total < mean - 0.05 and slow > quick + 2
 
 
 def test_segments_that_grow_with_the_turns_make_hisr_delay():
-    by_stage, _ = success_and_turns("HISR, flat, no hindsight")
-    halved, _ = success_and_turns("HISR, flat, no hindsight, halved segments")
-    by_turn, _ = success_and_turns("HISR, flat, no hindsight, turns as segments")
+    by_stage, _ = success_and_turns("HISR, neither, flat")
+    halved, _ = success_and_turns("HISR, neither, flat, halved")
+    by_turn, _ = success_and_turns("HISR, neither, flat, by turn")
     assert by_turn + 0.2 < halved < by_stage - 0.1
