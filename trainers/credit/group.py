@@ -10,8 +10,7 @@ divide rounding noise by its own standard deviation). MaxRL is for outcomes of a
 are refused, where SkyRL divides by a negative mean and prime-rl gives such a group 0.
 
 A group of one has nothing to be compared with: its outcome tells how hard the task is, not how good
-the actions were. So it gets 0 (``singleton="zero"``, the default of methods with that field), as in
-TRL, prime-rl, NeMo-RL, and for RLOO in SkyRL and verl's "rloo_vectorized". ``singleton="raw"``
+the actions were. So it gets 0 (``singleton="zero"``), as in TRL, prime-rl, NeMo-RL, and for RLOO in SkyRL and verl's "rloo_vectorized". ``singleton="raw"``
 keeps the outcome, as verl's "grpo", "rloo" and REINFORCE++ baseline and SkyRL's GRPO and MaxRL do.
 
 Released trainers have a row for every turn, and differ in what they count. Feng et al. 2025's
@@ -68,7 +67,7 @@ class GroupConfig(Checked):
     form of that, without the standard deviation."""
     outcome: str = "return_N"
     """Column of the turn table that holds the outcome; repeated on each turn of an episode."""
-    singleton: Literal["raw", "zero"] = "raw"
+    singleton: Literal["raw", "zero"] = "zero"
     """A group of one: "raw" keeps its outcome, "zero" gives no credit."""
     over: Literal["trajectories", "rows"] = "trajectories"
     """"rows" counts a trajectory once per turn in every statistic, which weighs long episodes more

@@ -78,6 +78,8 @@ def _start(turns: TurnTable, gamma: float) -> FloatArray:
     whole_B = discounted_return(turns.reward_N, turns.episode_N, gamma)[first_B]
     whole_N = whole_B[turns.episode_N]
     table = turns.with_scores(whole_N=whole_N)
-    ahead_N = group_advantage_of_turns(table, GroupConfig(kind="rloo", outcome="whole_N"))
+    ahead_N = group_advantage_of_turns(
+        table, GroupConfig(kind="rloo", outcome="whole_N", singleton="raw")
+    )
     start_N: FloatArray = whole_N - ahead_N
     return start_N

@@ -198,7 +198,7 @@ class IStar(Method[IStarConfig]):
         rows: dict[str, Any] = {
             "episode_N": turns.episode_N,
             "group_N": turns.group_N,
-            "cfg": GroupConfig(kind=self._kind, whiten_over="tokens"),
+            "cfg": GroupConfig(kind=self._kind, singleton="raw", whiten_over="tokens"),
             "tokens_N": tokens_per_turn(tokens.turn_M, len(turns)),
         }
         value_N = turns.return_N + ungrounded_penalty(turns.grounded_N, cfg.invalid_penalty)
