@@ -106,6 +106,7 @@ class Assembler:
             groups=rollout.groups,
             group_size=rollout.group_size,
             hash_states=recorded_states(self.method, rollout, run.count_states),
+            states_needed=self.method.hash_states not in (None, "text") or not run.count_states,
             segments=rollout.segments or self.method.segments or everything,
             expert_actions=self.method.expert_actions or everything,
             retries=rollout.retries,

@@ -82,7 +82,8 @@ def make_environment(
         **options,
     )
     venv: TextVectorEnv = made.unwrapped
-    if split is None and cfg.tasks is not None:
+    trains = split is None or not has_splits(environment_class(env_id))
+    if trains and cfg.tasks is not None:
         if cfg.tasks > len(venv.tasks):
             raise ConfigError(
                 f"env.tasks is {cfg.tasks}, but training has {len(venv.tasks)} tasks: expected at "

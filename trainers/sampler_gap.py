@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from creditrl.errors import ConfigError
 from creditrl.trainers.config import RolloutConfig
 from creditrl.trainers.losses.config import PolicyLossConfig
 from creditrl.types import FloatArray
@@ -26,6 +27,12 @@ def corrected(loss: PolicyLossConfig, rollout: RolloutConfig) -> PolicyLossConfi
     if loss.sampler_cap is not None:
         return loss
     if rollout.ahead is None and rollout.oversample == 1 and not elsewhere:
+        if loss.sampler_mode != "truncate" or loss.sampler_floor:
+            raise ConfigError(
+                "method.loss.sampler_mode and sampler_floor have no effect here: the sampler is "
+                "the training model with its current weights. Set sampler_cap to correct all the "
+                "same, or leave them out."
+            )
         return loss
     return replace(loss, sampler_cap=_SAMPLER_CAP)
 

@@ -60,7 +60,7 @@ def task_set(name: str) -> MethodTasks:
 
 
 def method_of(name: str) -> str:
-    """Return the method that a name means: itself, or, if it is a variant, its recipe's.
+    """Return the method that a name means: itself, or the method with which a variant's begins.
 
     Raises:
         UnknownNameError: there is neither such a method nor such a small recipe.
@@ -68,7 +68,9 @@ def method_of(name: str) -> str:
     from creditrl.trainers.methods.base import method_info
 
     if f"{name}_small" in known_recipes():
-        return str(read_recipe(f"{name}_small")["method"]["name"])
+        method = str(read_recipe(f"{name}_small")["method"]["name"])
+        if name.startswith(f"{method}_"):
+            return method
     return method_info(name).name
 
 

@@ -104,10 +104,10 @@ def rollouts(rows: Sequence[Mapping[str, Any]]) -> Rollouts | None:
 
     It reads ``environment_turns``, and with ``run.count_states`` ``rollouts_done``,
     ``states_seen``, ``rollouts_solved``, ``tasks_begun`` and ``high_score_states``; for a tree
-    ``branches``, ``branches_solved``, ``states`` and the last two.
+    ``branches``, ``branches_cut``, ``branches_solved``, ``states`` and the last two.
     """
     last = {key: value for row in rows for key, value in row.items() if value is not None}
-    count = last.get("rollouts_done", last.get("branches"))
+    count = last.get("rollouts_done", last.get("branches", 0.0) + last.get("branches_cut", 0.0))
     if not count:
         return None
     return Rollouts(

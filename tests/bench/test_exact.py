@@ -494,6 +494,8 @@ UNDECIDED = {
 def test_every_methods_credit_raises_success_and_resists_temptation(measured):
     _, _, found = measured
     for (name, task), row in found.items():
+        if name in ("grpo", "ppo", "branch", "tree_grpo"):
+            assert row["cosine"] > 0, (name, task)
         if name == "sft" or task not in ("idling", "early exit"):  # sft: all turns are equal
             continue
         if (name, task) in OPPOSED:

@@ -27,7 +27,7 @@ def test_values_by_hand():
     assert won[STAGES].tolist() == [1.0] * (LIMIT + 1) and not turns[STAGES].any()
 
 
-def test_the_longest_segment_ishalved_until_there_are_four():
+def test_the_longest_segment_is_halved_until_there_are_four():
     assert halved([0] * 5, least=2) == [0, 0, 0, 1, 1]
     assert halved([0, 0, 0, 0, 1]) == [0, 1, 2, 2, 3]
     assert halved([0, 1]) == [0, 1]

@@ -92,6 +92,8 @@ def test_a_variant_is_its_recipes_method_on_the_same_tasks(tmp_path):
     assert "scores" not in paper["method"] and "tree" not in paper["method"]
     same = {name: part for name, part in paper.items() if name not in ("method", "run")}
     assert same == {name: variant[name] for name in same}
+    with pytest.raises(UnknownNameError, match="No method named 'alfworld'"):
+        recipe_of(tasks, "alfworld")  # a task set's own recipe is no variant
     made = bench(tmp_path, methods=("grpo", "three_spo_rates"))
     run_ = made.test_run("three_spo_rates", "shared", 0)
     assert run_.name == "three_spo_rates-shared-seed0"

@@ -205,6 +205,10 @@ def test_gigpo_on_an_environment_without_a_hash_is_refused(monkeypatch):
     with pytest.raises(ConfigError, match=said) as error:
         by_state.collector(context(by_state, venv, walker())).collect(0)
     assert one_line(error)
+    # Counting the states does not silence it: they are compared.
+    counted = dataclasses.replace(context(by_state, venv, walker()), count_states=True)
+    with pytest.raises(ConfigError, match=said):
+        by_state.collector(counted).collect(0)
     found = by_text.collector(context(by_text, venv, walker())).collect(0)
     assert all(turn.state for t in found.trajectories for turn in t.turns)
 

@@ -29,6 +29,15 @@ def test_a_run_trains_on_the_first_tasks_of_its_split_and_is_evaluated_on_others
         few.close(), whole.close()
 
 
+def test_without_splits_a_run_is_evaluated_on_the_tasks_it_trains_on(monkeypatch):
+    monkeypatch.setattr("creditrl.trainers.environments.has_splits", lambda env_class: False)
+    few = environments("--env.tasks=3")
+    try:
+        assert len(few.get(1, split="valid_unseen").tasks) == 3
+    finally:
+        few.close()
+
+
 def test_more_training_tasks_than_there_are_are_refused():
     with pytest.raises(ConfigError, match=r"env.tasks is 9999999, but training has \d+ tasks"):
         environments("--env.tasks=9999999").get(1)

@@ -57,6 +57,9 @@ class CollectContext:
     """Whether to record the environment's ``segment_key``."""
     retries: int
     """How many times a failed episode is played again before its group is dropped."""
+    states_needed: bool = True
+    """Whether the method compares these states; a mere count of them takes the text if an
+    environment has no such hash."""
     count_states: bool = False
     """Whether to count the different states of the whole run, and to score them (see
     :class:`SeenStates`)."""
@@ -74,7 +77,7 @@ class CollectContext:
         """The extra fields recorded with every turn."""
         return Recording(
             hash_states=self.hash_states,
-            states_needed=not self.count_states,  # a count takes the text where there is no hash
+            states_needed=self.states_needed,
             segments=self.segments,
             expert_actions=self.expert_actions,
         )

@@ -46,6 +46,7 @@ class RolloutCollector(Collector):
     seed: int
     """The run's seed; it and the update's number determine tasks, episodes and sampling."""
     hash_states: StateSource | None = None
+    states_needed: bool = True
     """Source of the state hash by which the method compares turns."""
     segments: bool = False
     """Record the environment's ``segment_key``."""
@@ -76,6 +77,7 @@ class RolloutCollector(Collector):
             context.form,
             seed=context.seed,
             hash_states=context.hash_states,
+            states_needed=context.states_needed,
             segments=context.segments,
             retries=context.retries,
             expert_actions=context.expert_actions,
@@ -120,7 +122,7 @@ class RolloutCollector(Collector):
             ),
             record=Recording(
                 hash_states=self.hash_states,
-                states_needed=self.seen is None,  # a count takes the text where there is no hash
+                states_needed=self.states_needed,
                 segments=self.segments,
                 expert_actions=self.expert_actions,
                 label=f"u{update}",

@@ -393,9 +393,8 @@ class TreeCollector(Collector):
                 # A worker died: its work is discarded, and the search backtracks.
                 groups[place] = []
                 self._trees[place].node = None
-                self._trees[
-                    place
-                ].expansions += 1  # or a worker that always dies is retried forever
+                # A whole branch's turns, or a worker that always dies is retried for very long.
+                self._trees[place].expansions += venv.max_turns
             elif found:
                 if self.config.update == "tree":
                     here = self._node(place)
@@ -516,7 +515,13 @@ class TreeCollector(Collector):
             snapshot = venv.snapshot(first)[0]
         except (SnapshotError, NotImplementedError) as error:
             raise cannot_restore(venv, error) from error
-        state = hash_state(venv.state_keys(self.config.source, first)[0])
+        try:
+            state = hash_state(venv.state_keys(self.config.source, first)[0])
+        except NotImplementedError as error:
+            raise ConfigError(
+                f"{venv.env_class.env_id} has no state keys, but method.tree.source is "
+                f'{self.config.source!r}. Set method.tree.source to "text".'
+            ) from error
         return _Node((), snapshot, Conversation(), state, ())
 
     def _node(self, place: int) -> _Node:

@@ -10,8 +10,9 @@ divide rounding noise by its own standard deviation). MaxRL is for outcomes of a
 are refused, where SkyRL divides by a negative mean and prime-rl gives such a group 0.
 
 A group of one has nothing to be compared with: its outcome tells how hard the task is, not how good
-the actions were. So it gets 0 (``singleton="zero"``), as in TRL, prime-rl, NeMo-RL, and for RLOO in SkyRL and verl's "rloo_vectorized". ``singleton="raw"``
-keeps the outcome, as verl's "grpo", "rloo" and REINFORCE++ baseline and SkyRL's GRPO and MaxRL do.
+the actions were. So it gets 0 (``singleton="zero"``), as in TRL, prime-rl, NeMo-RL, and for RLOO in
+SkyRL and verl's "rloo_vectorized". ``singleton="raw"`` keeps the outcome, as verl's "grpo", "rloo"
+and REINFORCE++ baseline and SkyRL's GRPO and MaxRL do.
 
 Released trainers have a row for every turn, and differ in what they count. Feng et al. 2025's
 (verl-agent) counts each row in mean and standard deviation (``over="rows"``), first subtracts the

@@ -81,7 +81,7 @@ def modulated(
 
 def segment_reward(
     reward_N: FloatArray,
-    importance_N: FloatArray,
+    importance_N: FloatArray | None,
     segment_N: IntArray,
     episode_N: IntArray,
     grounded_N: BoolArray,
@@ -92,12 +92,11 @@ def segment_reward(
 ) -> FloatArray:
     """Return ``(1 - alpha) r_him + alpha g_t`` of every turn.
 
-    A segment's modulated reward is on its last turn (inferred), the grounding on every turn. The
-    importance of a segment is the sum over its turns.
+    A segment's modulated reward is on its last turn (inferred), the grounding on every turn.
 
     Args:
         reward_N: reward of the segment, read on its last turn; elsewhere ignored.
-        importance_N: z of each turn.
+        importance_N: z of each turn, summed over a segment; None: every segment has importance 1.
         segment_N: segment of each turn, numbered in ascending order over the whole batch.
         episode_N: episode of each turn.
         grounded_N: whether the action was executed.
@@ -107,7 +106,9 @@ def segment_reward(
     """
     last_N = last_of_segment(ordered("segment_N", segment_N))
     _, place_N = np.unique(segment_N, return_inverse=True)
-    importance_S = np.bincount(place_N, weights=importance_N)
+    importance_S = np.ones(int(last_N.sum()))
+    if importance_N is not None:
+        importance_S = np.bincount(place_N, weights=importance_N)
     found_S = modulated(
         np.asarray(reward_N)[last_N],
         importance_S,

@@ -52,7 +52,11 @@ class HISRConfig(Checked):
     beta: Positive = 0.3
     """Temperature of the importance."""
     him: bool = True
-    """False: the ablation without hindsight (w/o HIM), z = 1."""
+    """False: the ablation without hindsight (w/o HIM): segment rewards without importance."""
+    importance: Literal["sum", "mean"] = "sum"
+    """Importance of a segment from its turns'. "sum": the paper's, with which waiting within a
+    segment moves shares there from earlier ones, so that playing on is rewarded. "mean" (ours) does
+    not (docs/results/exact.md)."""
     spr: bool = True
     """False: the ablation without segments (w/o SPR), every turn is a segment. Without both it is
     SPA's form, normalised."""
@@ -72,12 +76,14 @@ class HISRConfig(Checked):
     it, the whole outcome is on the last turn. Ours; None: its shares always count (the paper)."""
     outcome_gae: GAEConfig | None = None
     """Discounts of the updates in which the outcome is on the last turn, from where ``gae``'s 0.64
-    per turn hardly reaches the first ones. None: those of ``gae``."""
+    per turn hardly reaches the first ones. None: those of ``gae``. The critic learns both kinds of
+    targets, and lags by an update where they change."""
     refit: Natural = 0
     """Updates between fits of the segment model to an update's own episodes, one pass each, after
     they were scored; 0: never, as in the paper, which freezes it before the policy changes."""
     segmenter: SegmenterConfig = SegmenterConfig()
-    """Cuts episodes into at least 4 segments (WebShop: 3)."""
+    """Cuts episodes, by default at the environment's sub-goals, however few (the paper: at least 4,
+    WebShop 3)."""
     sprm: TurnScorerConfig = TurnScorerConfig(backbone=BackboneConfig(lr=2e-6), batch=16)
     """The segment reward model: lr 2e-6, batch 16 (WebShop: 48), one epoch."""
     hindsight: HindsightConfig = HindsightConfig()
@@ -126,7 +132,7 @@ class HISR(CriticMethod[HISRConfig]):
         """Return GAE's advantages over the modulated rewards, and the critic's targets."""
         cfg, hint = self.config, "HISR.build_models adds it"
         segment_N = turns.require("segment_N", hint=hint)
-        importance_N = np.ones(len(turns), dtype=np.float32)
+        importance_N = None
         if cfg.him:
             importance_N = turn_importance(
                 tokens.require("hindsight_M", hint=hint),
@@ -135,6 +141,9 @@ class HISR(CriticMethod[HISRConfig]):
                 len(turns),
                 cfg.beta,
             )
+            if cfg.importance == "mean":
+                _, place_N = np.unique(segment_N, return_inverse=True)
+                importance_N = importance_N / np.bincount(place_N)[place_N].astype(np.float32)
         outcome_N = outcome_of_turns(turns, cfg.outcome)
         share_N = turns.require("segment_reward_N", hint=hint)
         metrics = {"segment_r2": progress_r2(share_N, outcome_N, turns.episode_N)}
@@ -160,14 +169,15 @@ class HISR(CriticMethod[HISRConfig]):
             self.name,
             advantage_M=gae_M,
             value_target_M=target_M,
-            parts={"importance": importance_N, "reward": reward_N},
+            parts={"reward": reward_N}
+            | ({} if importance_N is None else {"importance": importance_N}),
             metrics=metrics | value_metrics(turns, tokens, gae, reward_N=reward_N),
         )
 
     def build_models(self, policy: Policy, seed: int, temperature: float = 1.0) -> Models:
         """Return the segment reward model, the hindsight model and the critic."""
         cfg = self.config
-        cut = cfg.segmenter if cfg.spr else replace(cfg.segmenter, kind="turn")
+        cut = cfg.segmenter if cfg.spr else replace(cfg.segmenter, kind="turn", least=None)
         segmenter = Segmenter(cut, policy, temperature=temperature)
         told: dict[str, Any] = {"outcome": cfg.outcome, "seed": seed}
         models: list[LearnedModel] = [

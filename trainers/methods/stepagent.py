@@ -28,7 +28,7 @@ from creditrl.trainers.models.expert_turns import ExpertMatch
 from creditrl.trainers.models.implicit_prm import ImplicitPRMConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.step_prm import StepPRM
-from creditrl.trainers.space import COMMON, DENSE_DISCOUNT, LAMBDA, one_of
+from creditrl.trainers.space import COMMON, DISCOUNT, LAMBDA, one_of
 from creditrl.types import Credit, FloatArray, TokenTable, TurnTable
 
 __all__ = ["StepAgent", "StepAgentConfig"]
@@ -100,7 +100,7 @@ class StepAgent(CriticMethod[StepAgentConfig]):
     space = {
         **COMMON,
         "method.outcome": one_of(0.5, 1.0, 2.0),
-        "method.gae.gamma": DENSE_DISCOUNT,
+        "method.gae.gamma": DISCOUNT,
         "method.gae.lam": LAMBDA,
     }
 

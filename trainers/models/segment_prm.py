@@ -62,14 +62,17 @@ class SegmentPRM(TurnScorer):
     ) -> dict[str, float]:
         """Fit to the outcomes of explored episodes; returns ``loss`` and held-out ``r2``."""
         learn, held = split_by_task(trajectories, self.config.held_out, self.seed)
-        metrics = self.learn(learn, self.objective(learn), show)
         segment_N = self.segmenter.segments(learn)
+        metrics = self.learn(learn, self._objective(learn, segment_N), show)
         metrics["turns_per_segment"] = len(segment_N) / (1 + int(segment_N.max(initial=0)))
         return {**metrics, **self.judge(held, float(outcomes(learn, self.outcome).mean()))}
 
     def objective(self, trajectories: Sequence[Trajectory]) -> Objective:
         """Return the squared error of an episode's sum of segment rewards."""
-        last_N = last_of_segment(self.segmenter.segments(trajectories))
+        return self._objective(trajectories, self.segmenter.segments(trajectories))
+
+    def _objective(self, trajectories: Sequence[Trajectory], segment_N: IntArray) -> Objective:
+        last_N = last_of_segment(segment_N)
         episode_N = episode_of_turns(trajectories)
         outcome_N = outcomes(trajectories, self.outcome)[episode_N]
 

@@ -51,10 +51,10 @@ class SegmenterConfig(Checked):
             raise ConfigError(
                 'SegmenterConfig.kind is "llm" and no model is named: set model and base_url.'
             )
-        if self.kind == "rule" and self.least is not None:
+        if self.kind in ("rule", "turn") and self.least is not None:
             raise ConfigError(
-                f'SegmenterConfig has kind="rule" and least={self.least}, which would do nothing: '
-                'its labels decide. Leave least out, or use kind="entropy" or "llm".'
+                f"SegmenterConfig has kind={self.kind!r} and least={self.least}, which would do "
+                'nothing. Leave least out, or use kind="entropy" or "llm".'
             )
 
 

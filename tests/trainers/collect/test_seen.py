@@ -139,7 +139,8 @@ def test_counts_are_of_the_whole_run(kind):
 
 def test_an_environment_without_state_keys_is_counted_by_its_texts(monkeypatch):
     of = RolloutCollector.of(
-        make_context(hash_states="state", count_states=True, groups=1), grouped=True
+        make_context(hash_states="state", states_needed=False, count_states=True, groups=1),
+        grouped=True,
     )
 
     def none(*_):

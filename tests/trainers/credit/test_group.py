@@ -26,6 +26,7 @@ from creditrl.trainers.methods.dr_grpo import DrGRPO
 from creditrl.trainers.methods.gigpo import GiGPO
 from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
 from creditrl.trainers.methods.gspo import GSPO
+from creditrl.trainers.methods.istar import IStar
 from creditrl.trainers.methods.reinforce_pp import ReinforcePP
 from creditrl.trainers.methods.rloo import RLOO
 from creditrl.types import TokenTable, TurnTable
@@ -345,12 +346,13 @@ def test_grpos_settings_name_the_comparison(fields, kind):
         GRPOConfig(baseline="pass@k")
 
 
-@pytest.mark.parametrize("config", [DAPO, DrGRPO, GiGPO, GRPO, GSPO, RLOO, ReinforcePP])
+@pytest.mark.parametrize("config", [DAPO, DrGRPO, GiGPO, GRPO, GSPO, IStar, RLOO, ReinforcePP])
 def test_methods_give_a_group_of_one_no_credit(config):
     fields = {"baseline": True} if config is ReinforcePP else {}
     method = config(method_info(config.name).config(**fields))
     turns = make_turns([0, 4, 5], [0, 0, 1], [1, 1, 1])
     turns = replace(turns, state_N=np.arange(3), grounded_N=np.ones(3, bool))
+    turns = turns.with_scores(implicit_N=np.zeros(3, dtype=np.float32))
     credit = method.credit(turns, TokenTable(np.arange(3), np.zeros(3)))
     assert credit.advantage_N[2] == 0 and credit.advantage_N[1] > 0
 

@@ -76,6 +76,28 @@ def test_the_reward_of_turns():
     np.testing.assert_allclose(reward, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("importance", "shares"),
+    [
+        # Segments of three turns and one, equal rewards. z 1, 2, 3 and 2: 6 and 2.
+        ([1.0, 2.0, 3.0, 2.0], [0.75, 0.25]),
+        # Without hindsight a segment's length is no importance.
+        (None, [0.5, 0.5]),
+    ],
+)
+def test_the_importance_of_a_segment_is_the_sum_over_its_turns(importance, shares):
+    reward = segment_reward(
+        np.full(4, 0.3),
+        None if importance is None else np.array(importance),
+        np.array([0, 0, 0, 1]),
+        np.zeros(4, dtype=np.int64),
+        np.zeros(4, dtype=np.bool_),
+        alpha=0.0,
+        outcome_N=np.ones(4),
+    )
+    np.testing.assert_allclose(reward, [0, 0, shares[0], shares[1]], rtol=1e-6)
+
+
 def test_normalised_segment_rewards_favour_the_longer_success():
     # From the same third turn: finish at once, or two turns later. What a turn's return counts is
     # the shares from there on, so delay is rewarded, by shares that are exact.

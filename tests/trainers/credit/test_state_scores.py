@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from creditrl.errors import ConfigError
 from creditrl.trainers.credit.state_scores import (
     StateScoreConfig,
     StateTable,
@@ -245,6 +246,12 @@ def test_an_end_that_counts_as_mastered_teaches_to_buy_too_early():
     (unseen, _), (mastered, early) = buying_too_early("unseen"), buying_too_early("mastered")
     # 0.25 * (0.75 * 0.02 + 0.75^2 * 0.1 + 0.75^3 * 0.6) = 8.1 % at first.
     assert unseen > 0.11 and mastered < 0.03 and early > 0.7
+
+
+@pytest.mark.parametrize("other", [{"differences": "rates"}, {"score_difference": False}])
+def test_the_score_of_an_end_needs_differences_of_scores(other):
+    with pytest.raises(ConfigError, match="end is 'mastered', which has no effect"):
+        StateScoreConfig(end="mastered", **other)
 
 
 def test_a_turn_limit_reached_in_a_passed_state_has_that_states_score():

@@ -171,6 +171,22 @@ def test_below_its_limit_hisrs_segment_model_leaves_the_outcome_on_the_last_turn
     np.testing.assert_allclose(found.advantage_M, to_go(reward), atol=1e-4)
 
 
+def test_a_segments_importance_can_be_the_mean_over_its_turns():
+    # Two turns of z 1 and e, then one of 1; equal rewards: (1 + e) / 2 and 1.
+    turns = TURNS.with_scores(
+        segment_N=np.array([0, 0, 1, 2]),
+        segment_reward_N=np.array([0.0, 0.5, 0.5, 0.5], dtype=np.float32),
+    )
+    turns = dataclasses.replace(turns, episode_N=np.array([0, 0, 0, 1]))
+    first = {"sum": 1 + np.e, "mean": (1 + np.e) / 2}
+    for importance, weight in first.items():
+        cfg = HISRConfig(gae=PLAIN, alpha=0.0, importance=importance, scale_by_outcome=False)
+        reward = HISR(cfg).credit(turns, TOKENS).parts["reward"]
+        np.testing.assert_allclose(
+            reward, [0, weight / (1 + weight), 1 / (1 + weight), 1], atol=1e-5
+        )
+
+
 @pytest.mark.parametrize("counts", [True, False])
 def test_an_outcome_on_the_last_turn_has_discounts_of_its_own(counts):
     own = dataclasses.replace(PLAIN, gamma=0.5)
