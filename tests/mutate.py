@@ -1,6 +1,6 @@
 """Mutation tests: change each formula in many ways, and check that a test fails each time.
 
-    python -m tests.mutate                                # credit, losses and 3SPO's tree
+    python -m tests.mutate                                # trainers/credit and trainers/losses
     python -m tests.mutate trainers/credit/gae.py         # one file
     python -m tests.mutate --every 8                      # an eighth of the mutants
     python -m tests.mutate --write docs/mutation.md       # the table
@@ -42,9 +42,8 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("trainers/credit", "trainers/losses", "trainers/collect/tree.py")
+FOLDERS = ("trainers/credit", "trainers/losses")
 TESTS = (
-    "tests/trainers/collect/test_tree.py",
     "tests/trainers/credit",
     "tests/trainers/losses",
     "tests/trainers/methods",
@@ -538,10 +537,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     files = chosen.files or [
         str(path.relative_to(ROOT))
-        for place in FOLDERS
-        for path in sorted(
-            [ROOT / place] if place.endswith(".py") else (ROOT / place).glob("[a-z]*.py")
-        )
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).glob("[a-z]*.py"))
     ]
     runner = Runner(files, chosen.every, chosen.workers)
     began = time.monotonic()
