@@ -484,7 +484,6 @@ OPPOSED = {
 }
 """Forms of methods that favour the worse action by their design."""
 UNDECIDED = {
-    ("hisr", "idling"): "errors of the learned models; exact ones prefer work",
     ("spa", "idling"): "errors of the estimator; exact progress prefers work",
 }
 """Methods whose errors are larger than what a turn of waiting costs."""
@@ -499,7 +498,7 @@ def test_every_methods_credit_raises_success_and_resists_temptation(measured):
         if name == "sft" or task not in ("idling", "early exit"):  # sft: all turns are equal
             continue
         if (name, task) in OPPOSED:
-            assert row["preference"] < -0.5, (name, task)
+            assert row["preference"] < -0.2, (name, task)
             continue
         assert row["cosine"] > 0.2, (name, task)
         assert row["preference"] > (-0.3 if (name, task) in UNDECIDED else 0.3), (name, task)
