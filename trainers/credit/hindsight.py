@@ -106,9 +106,9 @@ def segment_reward(
     """
     last_N = last_of_segment(ordered("segment_N", segment_N))
     _, place_N = np.unique(segment_N, return_inverse=True)
-    importance_S = np.ones(int(last_N.sum()))
-    if importance_N is not None:
-        importance_S = np.bincount(place_N, weights=importance_N)
+    importance_S: FloatArray = np.bincount(place_N, weights=importance_N).astype(np.float64)
+    if importance_N is None:
+        importance_S = np.ones_like(importance_S)
     found_S = modulated(
         np.asarray(reward_N)[last_N],
         importance_S,

@@ -143,7 +143,8 @@ class HISR(CriticMethod[HISRConfig]):
             )
             if cfg.importance == "mean":
                 _, place_N = np.unique(segment_N, return_inverse=True)
-                importance_N = importance_N / np.bincount(place_N)[place_N].astype(np.float32)
+                turns_N = np.bincount(place_N)[place_N]
+                importance_N = (importance_N / turns_N).astype(np.float32)
         outcome_N = outcome_of_turns(turns, cfg.outcome)
         share_N = turns.require("segment_reward_N", hint=hint)
         metrics = {"segment_r2": progress_r2(share_N, outcome_N, turns.episode_N)}
