@@ -142,10 +142,15 @@ def method_names(wanted: Sequence[str]) -> list[str]:
     return list(wanted) or known
 
 
-def bench_method(name: str) -> Method[Any]:
+def bench_method(name: str, recipe: str = "", flags: Sequence[str] = ()) -> Method[Any]:
     """Return a method for measurements on a small policy: with the numbers of its small recipe.
 
     ``creditrl credit`` uses these numbers too.
+
+    Args:
+        name: of the method.
+        recipe: another recipe of it; empty: its small one.
+        flags: changes to the recipe.
 
     Raises:
         UnknownNameError: there is no such method.
@@ -154,7 +159,7 @@ def bench_method(name: str) -> Method[Any]:
     from creditrl.trainers.methods import method_info
 
     info = method_info(name)
-    recipe = f"{name}_small"
+    recipe = recipe or f"{name}_small"
     # Its environment is another one, on which the method may not be defined.
-    config = resolve(read_recipe(recipe), [], f"recipe {recipe}", PROG, checked=False)
+    config = resolve(read_recipe(recipe), list(flags), f"recipe {recipe}", PROG, checked=False)
     return info.method(config.method)

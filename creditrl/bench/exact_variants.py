@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from creditrl.config import read_recipe
+from creditrl.bench.credit_settings import bench_method
 
 if TYPE_CHECKING:
     from creditrl.trainers.methods.base import Method
@@ -46,11 +46,4 @@ VARIANTS: Sequence[Variant] = (
 
 def variant_method(variant: Variant) -> Method[Any]:
     """Return a method in another form."""
-    from creditrl.trainers.config import resolve
-    from creditrl.trainers.methods import method_info
-
-    name, flags = variant.recipe, list(variant.flags)
-    config = resolve(
-        read_recipe(name), flags, f"recipe {name}", "creditrl bench exact", checked=False
-    )
-    return method_info(variant.method).method(config.method)
+    return bench_method(variant.method, variant.recipe, variant.flags)
