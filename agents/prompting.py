@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from creditrl.agents.base import Agent
+from creditrl.agents.pretrained import local_model
 from creditrl.agents.prompts import get_form
 from creditrl.agents.prompts.tags import TagsForm
 from creditrl.config import read_toml, setting
@@ -109,7 +110,7 @@ def loadable(
     Raises:
         DataError: a folder holds no model, or no adapter.
     """
-    model = policy_folder(model)
+    model = local_model(policy_folder(model))
     for path, needed in ((model, "config.json"), (adapter, "adapter_config.json")):
         if path is not None and Path(path).is_dir() and not (Path(path) / needed).is_file():
             raise DataError(

@@ -30,6 +30,7 @@ from creditrl.agents.pictures import (
     load_model,
     picture_key,
 )
+from creditrl.agents.pretrained import gguf_of
 from creditrl.agents.prompting import loadable, variant_of
 from creditrl.agents.step_decoder import StepDecoder
 from creditrl.agents.token_text import TokenText, stop_tokens
@@ -971,9 +972,9 @@ def require_folder(model: str | None) -> None:
     """Raise :class:`DataError` for a path that does not exist; the hub would call it malformed.
 
     Args:
-        model: a folder, the name of a model on the hub, or None.
+        model: a folder, a GGUF file, a name (of ours, or on the hub), or None.
     """
-    if model is None or Path(model).is_dir():
+    if model is None or Path(model).is_dir() or gguf_of(model) is not None:
         return
     if model.startswith((".", "/", "~")) or model.count("/") > 1:
         raise DataError(

@@ -64,13 +64,15 @@ class PolicyConfig:
     """Policy to train."""
 
     model: str = "small"
-    """"small" builds a transformer as ``small`` describes; otherwise a model's folder or name."""
+    """"small" builds a transformer as ``small`` describes; otherwise a model's folder, a GGUF file,
+    or a name: "smollm2", or one of the hub."""
     small: SmallPolicyConfig = field(default_factory=SmallPolicyConfig)
     """Shape of the small policy."""
     lora: LoRAConfig | None = None
     """Train low-rank adapters instead of all weights."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the weights. Adapters are float32. Without adapters, AdamW updates float32 copies of
+    dtype: Literal["float32", "bfloat16", "machine"] = "float32"
+    """Type of the weights; "machine": bfloat16 where the processor or GPU has instructions for it,
+    else float32. Adapters are float32. Without adapters, AdamW updates float32 copies of
     bfloat16 weights, because its small steps are lost in bfloat16: that saves memory for
     activations, but not for weights (18 bytes each instead of 16)."""
     device: str = "auto"
@@ -180,10 +182,11 @@ class OptimConfig:
     """Padded tokens per micro-batch."""
     check_every: Count = 1
     """Updates between recomputations of the old log-probabilities by the training model (1:
-    always). Other updates use the sampler's: valid only if both share their weights."""
-    gap_alarm: float = 0.05
-    """Mean absolute difference between the sampler's and the trainer's log-probabilities above
-    which a run warns."""
+    always). Other updates use the sampler's: valid only if both share their weights. Where an
+    update is a single step, its own forward pass has them."""
+    gap_alarm: float = 0.02
+    """Divergence (k3, nats per reply token) of the sampler from the training model above which a
+    run warns. Rounding makes some 1e-9 in float32 and 0.002 in bfloat16."""
     merge_equal: bool = True
     """Run the model only once for identical rows."""
     mask_truncated: bool = False

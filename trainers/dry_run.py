@@ -29,6 +29,7 @@ from creditrl.trainers.config import CompareConfig, RunConfig, TrainConfig
 from creditrl.trainers.decode.engine_config import VLLMConfig
 from creditrl.trainers.environments import RunEnvironments, make_environment
 from creditrl.trainers.methods.base import ExploreConfig
+from creditrl.trainers.models.policy_files import slow_bfloat16
 from creditrl.trainers.parallel.ranks import ALONE
 from creditrl.trainers.parallel.ray_config import RayConfig
 from creditrl.trainers.plan.advice import advise, config_parts, plan_of, put_part
@@ -38,7 +39,7 @@ from creditrl.trainers.plan.two_layers import LAYERS, write_two_layers
 from creditrl.trainers.run import Run
 from creditrl.types import IntArray
 
-__all__ = ["Difference", "DryRun", "dry_run", "shrink", "slow_bfloat16"]
+__all__ = ["Difference", "DryRun", "dry_run", "shrink"]
 
 _COPIES = 2
 """Episodes of the update; every second one counts as solved, so that there is something to learn:
@@ -204,15 +205,6 @@ def shrink(config: TrainConfig) -> TrainConfig:
             tokenizer_episodes=_TEXT_EPISODES,
         ),
     )
-
-
-def slow_bfloat16() -> bool:
-    """Return whether bfloat16 is about forty times slower than float32 on this processor."""
-    import torch
-
-    # A build without oneDNN cannot tell.
-    tells = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return tells and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def _less(part: Any) -> Any:

@@ -23,7 +23,7 @@ def built(
     *,
     lora: LoRAConfig | None = None,
     attention: str = "sdpa",
-    dtype: Literal["float32", "bfloat16"] = "float32",
+    dtype: Literal["float32", "bfloat16", "machine"] = "float32",
 ) -> Policy:
     """Return a policy of a work's size on its device; equal seeds give equal weights there.
 

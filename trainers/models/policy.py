@@ -126,7 +126,7 @@ class Policy:
         *,
         seed: int = 0,
         lora: LoRAConfig | None = None,
-        dtype: Literal["float32", "bfloat16"] = "float32",
+        dtype: Literal["float32", "bfloat16", "machine"] = "float32",
         device: str | torch.device = "cpu",
     ) -> Policy:
         """Return a policy with random weights; see :func:`build_small_policy`.
@@ -136,7 +136,7 @@ class Policy:
         model: Any = build_small_policy(config, tokenizer, seed)
         for weight in model.parameters():
             # Weights only: rotary frequencies stay exact, as in a loaded model.
-            weight.data = weight.data.to(weight_type(dtype))
+            weight.data = weight.data.to(weight_type(dtype, device))
         return cls(model.to(device), tokenizer, lora=lora, seed=seed)
 
     @classmethod
@@ -145,7 +145,7 @@ class Policy:
         path_or_name: str | os.PathLike[str],
         *,
         lora: LoRAConfig | None = None,
-        dtype: Literal["float32", "bfloat16", "auto"] = "float32",
+        dtype: Literal["float32", "bfloat16", "machine", "auto"] = "float32",
         device: str | torch.device = "auto",
         attention: str | None = None,
         seed: int = 0,
@@ -155,9 +155,11 @@ class Policy:
         A vision-language model of a known family comes with its image processor.
 
         Args:
-            path_or_name: a folder, or a name that ``from_pretrained`` resolves.
+            path_or_name: a folder, a GGUF file, or a name: ``"smollm2"`` or one that
+                ``from_pretrained`` resolves.
             lora: attach fresh adapters; a folder with adapters continues with its own.
-            dtype: of the weights; ``"auto"``: as stored. Adapters are float32.
+            dtype: of the weights; ``"auto"``: as stored; ``"machine"``: bfloat16 where the device
+                has instructions for it. Adapters are float32.
             device: ``"auto"`` uses a GPU if there is one.
             attention: transformers' ``attn_implementation``; None: its default.
             seed: of fresh adapters.
@@ -171,7 +173,11 @@ class Policy:
         if isinstance(device, str):
             device = device_of(device)
         files = PolicyFiles.read(
-            str(path_or_name), dtype=dtype, attention=attention, fresh_lora=lora is not None
+            str(path_or_name),
+            dtype=dtype,
+            device=device,
+            attention=attention,
+            fresh_lora=lora is not None,
         )
         policy = cls(
             files.model.to(device),

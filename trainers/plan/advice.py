@@ -11,6 +11,7 @@ from creditrl.trainers.config import TrainConfig
 from creditrl.trainers.methods.base import method_info
 from creditrl.trainers.models.configs import BackboneConfig, LoRAConfig
 from creditrl.trainers.models.critic import CriticConfig
+from creditrl.trainers.models.policy_files import weight_type
 from creditrl.trainers.parallel.ranks import started
 from creditrl.trainers.plan.memory import (
     GIB,
@@ -75,7 +76,7 @@ def plan_of(config: TrainConfig, device: int, gpu: bool, ranks: int = 1) -> Memo
         DataError: the model's config is not found.
     """
     policy, rollout = config.policy, config.rollout
-    weight_bytes = 4 if policy.dtype == "float32" else 2
+    weight_bytes = weight_type(policy.dtype, "cuda" if gpu else "cpu").itemsize
     shape = model_shape(policy.model, policy.small)
     if policy.lora is not None:
         each = adapter_per_rank(policy.model, policy.small, policy.lora.targets)
@@ -238,7 +239,7 @@ def _change_parts(
 
 
 def _half_precision(config: TrainConfig) -> tuple[str, TrainConfig] | None:
-    if config.policy.dtype == "bfloat16":
+    if config.policy.dtype != "float32":
         return None
     policy = replace(config.policy, dtype="bfloat16")
     return "--policy.dtype bfloat16", replace(config, policy=policy)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from creditrl.agents.pretrained import local_model
 from creditrl.errors import DataError
 from creditrl.trainers.methods.base import method_info
 from creditrl.trainers.models.backbone import Backbone
@@ -270,13 +271,14 @@ def model_on(device: str, config: Any) -> Any:
 
 
 def model_config(model: str) -> Any:
-    """Return the config of a known model, of one in a folder, or of one on the hub.
+    """Return the config of a known model, of a folder or GGUF file, or of one on the hub.
 
     Raises:
         DataError: there is none.
     """
     from transformers import AutoConfig
 
+    model = local_model(model)
     if model in _KNOWN and not Path(model).is_dir():
         fields = dict(_KNOWN[model])
         return AutoConfig.for_model(fields.pop("model_type"), **fields)
