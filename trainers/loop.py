@@ -239,6 +239,8 @@ class Trainer:
                     update=self.clock.updates,
                     progress=progress,
                 )
+            if not stale and metrics.get("sampler_kl", 0.0) > self.optim.gap_alarm:
+                metrics["sampler_gap_alarm"] = 1.0
             with part("sync"):
                 self.after_weights()
         for model in self.models:
@@ -253,16 +255,17 @@ class Trainer:
         """Add the log-probabilities before the update, and the reference's if they are needed.
 
         The sampler's are used instead only if it is the training model with its current weights
-        (see ``optim.check_every``). Those of older weights can differ without an alarm.
+        (see ``optim.check_every``). An update of a single step reads them off its own forward pass,
+        if no credit reads them before.
         """
         metrics: dict[str, float] = {}
-        if self.loss.ratio != "none" or self.loss.sampler_cap:
+        once = self.optim.epochs == self.optim.minibatches == 1 and not self.method.reads_logprobs
+        learns = self.clock.updates >= self.method.policy_waits
+        if not (once and learns) and (self.loss.ratio != "none" or self.loss.sampler_cap):
             own = self.rollout.backend == "transformers" and not stale
             if not own or self.clock.updates % self.optim.check_every == 0:
                 old = self.optimizer.logprobs(rows)
                 metrics |= sampler_metrics(old, tokens.logprob_M)
-                if not stale and not metrics["sampler_gap"] <= self.optim.gap_alarm:
-                    metrics["sampler_gap_alarm"] = 1.0
             else:
                 old = np.asarray(tokens.logprob_M, dtype=np.float32)
             tokens = replace(tokens, old_logprob_M=old)

@@ -26,7 +26,7 @@ from creditrl.trainers.parallel.sharding import (
     load_adamw,
     shard_like,
 )
-from creditrl.types import Credit, FloatArray, IntArray, TokenTable, TurnTable
+from creditrl.types import BoolArray, Credit, FloatArray, IntArray, TokenTable, TurnTable
 
 __all__ = ["PolicyOptimizer", "learning_rate"]
 
@@ -206,6 +206,11 @@ class PolicyOptimizer:
         )
         if counts_M is not None:
             weight = weight * counts_M[chosen_M]
+        learns = self._learns(part, advantage_M[chosen_M])
+        if not learns.all():
+            # Weights stay those of the whole minibatch: its loss and gradient do not change.
+            chosen_M, weight = chosen_M[learns], weight[learns]
+            part = rows.select_tokens(chosen_M)
         ranks = self.policy.ranks
         parts: list[dict[str, torch.Tensor]] = []
         for batch, counts in self._micro_batches(part):
@@ -217,16 +222,25 @@ class PolicyOptimizer:
                 with_entropy=self.loss.entropy_coef != 0,
                 grad=True,
             )
+            old: FloatArray | torch.Tensor | None = None
+            if tokens.old_logprob_M is not None:
+                old = tokens.old_logprob_M[there]
+            elif self.loss.ratio != "none" or self.loss.sampler_cap:
+                # The update's only step: the weights are those of before it.
+                old = logprob.detach()
+            sampler = None
+            if self.loss.sampler_cap or (old is not None and tokens.old_logprob_M is None):
+                sampler = tokens.logprob_M[there]
             loss, metrics = policy_loss(
                 logprob,
-                None if tokens.old_logprob_M is None else tokens.old_logprob_M[there],
+                old,
                 advantage_M[there],
                 part.turn_M[here],
                 part.episode_M[here],
                 self.loss,
                 weight_M=weight[here],
                 ref_logprob_M=None if tokens.ref_logprob_M is None else tokens.ref_logprob_M[there],
-                sampler_logprob_M=(tokens.logprob_M[there] if self.loss.sampler_cap else None),
+                sampler_logprob_M=sampler,
                 entropy_M=entropy,
             )
             ranks.share(loss, counts).backward()  # type: ignore[no-untyped-call]
@@ -237,6 +251,22 @@ class PolicyOptimizer:
             mine = {name: value.detach().cpu() for name, value in add_metrics(parts).items()}
             parts = ranks.gather(mine)
         return mean_metrics(add_metrics(parts))
+
+    def _learns(self, part: Rows, advantage_M: FloatArray) -> BoolArray:
+        """Return which of a minibatch's tokens its gradient depends on, [M].
+
+        Without a KL or entropy term a token of advantage 0 has none, unless its unit's ratio
+        belongs to other tokens. If no token has any, one unit is kept: its gradient is 0, and the
+        optimizer takes the step that it would.
+        """
+        if self.loss.kl_coef or self.loss.entropy_coef:
+            return np.ones(len(advantage_M), dtype=np.bool_)
+        learns = advantage_M != 0
+        by = {"turn": part.turn_M, "episode": part.episode_M}.get(self._units())
+        if not learns.any():
+            unit_M = part.turn_M if by is None else by
+            return np.asarray(unit_M == unit_M[0])
+        return learns if by is None else np.isin(by, by[learns])
 
     def _add_gradients(self) -> None:
         """Add the gradients of parameters in bfloat16 to those of their copies."""

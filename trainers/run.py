@@ -257,8 +257,8 @@ class Run:
                     columns.append(update, trajectories, trainer.columns)
                 if metrics.get("sampler_gap_alarm"):
                     self.progress.line(
-                        f"update {update}: sampler and trainer disagree by "
-                        f"{metrics['sampler_gap']:.3g} per token; is a cache stale?"
+                        f"update {update}: the sampler diverges from the trainer by "
+                        f"{metrics['sampler_kl']:.3g} nats per token; is a cache stale?"
                     )
                 show(
                     update,

@@ -31,7 +31,7 @@ READ = {
     "hgpo": {"state_N": STATES},
     "hisr": {
         **{"segment_N": "", "segment_reward_N": "", "hindsight_M": ""},
-        **{"old_logprob_M": "the training loop adds it", "value_M": CRITIC},
+        **{"old_logprob_M": "HISR.reads_logprobs asks for it", "value_M": CRITIC},
     },
     "istar": {"implicit_N": ""},
     "ppo": {"value_M": CRITIC},

@@ -54,6 +54,7 @@ def make_trainer(
     temperature: float = 1.0,
     check_every: int = 1,
     actions: str = "free",
+    minibatches: int = 2,
 ) -> Trainer:
     config = method_info(name).config()
     if any(field.name == "exploration" for field in dataclasses.fields(config)):
@@ -76,7 +77,8 @@ def make_trainer(
         collector = DemonstrationCollector(demonstrate(venv, expert, FORM, 8, 0), 16, 0, True)
     else:
         collector = method.collector(make_context(method, agent=agent))
-    optim = {"lr": 1e-3, "minibatches": 2, "merge_equal": merge_equal, "check_every": check_every}
+    optim = {"lr": 1e-3, "merge_equal": merge_equal, "check_every": check_every}
+    optim["minibatches"] = minibatches
     return small_runs.make_trainer(
         policy, method, collector, rollout, optim, after_weights=agent.weights_changed
     )
@@ -209,6 +211,25 @@ def test_between_checks_the_samplers_logprobs_serve_as_the_old_ones(backend, bet
     trainer.rollout = dataclasses.replace(trainer.rollout, backend=backend)
     checked = ["sampler_gap" in trainer.update()[0] for _ in range(4)]
     assert checked == [True, between, True, between]
+
+
+@pytest.mark.parametrize(("name", "scores"), [("grpo", False), ("istar", True), ("hisr", True)])
+def test_an_update_of_one_step_scores_only_what_a_credit_reads(name, scores, monkeypatch):
+    trainer = make_trainer(name, loud_policy(), minibatches=1)
+    explore_first(trainer)
+    monkeypatch.setattr(type(trainer.method), "policy_waits", 0)
+    scored = []
+    of = trainer.optimizer.logprobs
+    monkeypatch.setattr(trainer.optimizer, "logprobs", lambda rows: scored.append(1) or of(rows))
+    metrics, _ = trainer.update()
+    reference = trainer.method.needs_reference or trainer.loss.kl_coef > 0
+    assert len(scored) == scores + reference
+    assert metrics["sampler_gap"] < 1e-4 and "sampler_gap_alarm" not in metrics
+    with torch.no_grad():
+        for value in trainer.policy.model.parameters():
+            value.mul_(1.5)  # behind the sampler's back
+    trainer.collector.agent = make_agent(loud_policy(seed=5), 1)
+    assert trainer.update()[0]["sampler_gap_alarm"] == 1.0
 
 
 @pytest.mark.parametrize("lora", [None, LoRAConfig(rank=2)])

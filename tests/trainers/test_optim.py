@@ -299,3 +299,81 @@ def test_truncated_replies_are_left_out_of_the_loss(policy):
     assert torch.equal(moved[True, 1.0], moved[True, -5.0])
     assert not torch.equal(moved[False, 1.0], moved[False, -5.0])
     assert not torch.equal(moved[True, 1.0], moved[False, 1.0])
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        PolicyLossConfig(ratio="none"),
+        PolicyLossConfig(aggregate="seq-mean-token-mean"),
+        PolicyLossConfig(ratio="turn", clip=False),
+        PolicyLossConfig(ratio="sequence", clip=False),
+    ],
+    ids=lambda loss: loss.ratio,
+)
+def test_tokens_without_advantage_are_not_computed_and_change_nothing(loss, monkeypatch):
+    start, rng = make_policy(), np.random.default_rng(3)
+    rows, turns = build_rows(episodes(start)), turn_table(episodes(start))
+    # Two tokens of episode 2 and one of episode 5 have credit.
+    advantage_M = np.zeros(rows.num_tokens, dtype=np.float32)
+    advantage_M[[9, 11, 20]] = [1.0, -2.0, 0.5]
+    shift_M = rng.normal(0, 0.2, rows.num_tokens).astype(np.float32)
+    computed, after = [], []
+    for every in (False, True):
+        if every:
+            monkeypatch.setattr(
+                PolicyOptimizer, "_learns", lambda _, part, credit_M: np.isfinite(credit_M)
+            )
+        policy = make_policy()
+        step = optimizer(policy, loss)
+        old_M = None if loss.ratio == "none" else step.logprobs(rows) - shift_M
+        tokens = dataclasses.replace(token_table(episodes(start)), old_logprob_M=old_M)
+        count = policy.reply_logprobs
+        sizes: list[int] = []
+
+        def counting(batch, count=count, sizes=sizes, **how):
+            sizes.append(len(batch.token_index))
+            return count(batch, **how)
+
+        monkeypatch.setattr(policy, "reply_logprobs", counting)
+        # The second update has no credit at all: AdamW goes on by its momentum.
+        for credit_M in (advantage_M, np.zeros_like(advantage_M)):
+            credit = Credit("test", advantage_M=credit_M)
+            metrics = step.update(rows, turns, tokens, credit, update=0, progress=0.0)
+        assert metrics["loss"] == 0 and metrics["grad_norm"] == 0
+        computed.append(sum(sizes))
+        after.append(torch.cat([p.detach().flatten() for p in policy.model.parameters()]))
+    per_unit = {"token": 3, "none": 3, "turn": 2 * 3, "sequence": 4 * 2}[loss.ratio]
+    rest = 4 if loss.ratio == "sequence" else 2
+    assert computed == [per_unit + rest, 2 * rows.num_tokens]
+    torch.testing.assert_close(*after, rtol=1e-5, atol=1e-7)
+    assert (after[0] - torch.cat([p.flatten() for p in start.model.parameters()])).abs().max() > 0
+
+
+def test_tokens_without_advantage_count_where_kl_or_entropy_do(policy):
+    rows = build_rows(episodes(policy))
+    for loss in (PolicyLossConfig(kl_coef=0.1), PolicyLossConfig(entropy_coef=0.1)):
+        step = optimizer(policy, loss)
+        assert step._learns(rows, np.zeros(rows.num_tokens, dtype=np.float32)).all()
+
+
+def test_a_single_step_reads_the_old_logprobs_off_its_own_forward(rng):
+    start = make_policy()
+    rows, turns = build_rows(episodes(start)), turn_table(episodes(start))
+    sampler_M = rng.normal(-1, 0.1, rows.num_tokens).astype(np.float32)
+    advantage_M = rng.normal(size=rows.num_tokens).astype(np.float32)
+    loss, after, said = PolicyLossConfig(ratio="turn", sampler_cap=2.0), [], []
+    for scored in (True, False):
+        policy = make_policy()
+        step = optimizer(policy, loss)
+        tokens = dataclasses.replace(
+            token_table(episodes(start)),
+            logprob_M=sampler_M,
+            old_logprob_M=step.logprobs(rows) if scored else None,
+        )
+        credit = Credit("test", advantage_M=advantage_M)
+        said.append(step.update(rows, turns, tokens, credit, update=0, progress=0.0))
+        after.append(torch.cat([p.detach().flatten() for p in policy.model.parameters()]))
+    torch.testing.assert_close(*after, rtol=1e-4, atol=1e-6)
+    assert said[0] == pytest.approx(said[1], rel=1e-3, abs=1e-6)
+    assert said[1]["ratio"] == 1 and said[1]["sampler_gap"] > 0.1

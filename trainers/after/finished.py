@@ -62,8 +62,8 @@ class FinishedRun:
     metrics: Mapping[str, Any]
     """Metrics of the last update."""
     disagreements: int = 0
-    """Number of updates in which the trainer's and the sampler's log-probabilities differed by more
-    than ``optim.gap_alarm``."""
+    """Number of updates in which the sampler diverged from the trainer by more than
+    ``optim.gap_alarm``."""
 
     @classmethod
     def read(cls, folder: Path) -> FinishedRun:

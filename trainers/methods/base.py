@@ -111,6 +111,9 @@ class Method(Generic[ConfigT]):
     """How its trajectories are collected."""
     needs_reference: ClassVar[bool] = False
     """Whether the credit reads the reference policy's log-probabilities (``ref_logprob_M``)."""
+    reads_logprobs: ClassVar[bool] = False
+    """Whether the credit or a learned model reads the policy's log-probabilities before the update
+    (``old_logprob_M``)."""
     binary_outcomes: ClassVar[bool] = False
     """Whether outcomes must be 0 or 1; ``rollout.reward = "success"`` makes them so."""
     expert_actions: ClassVar[bool] = False

@@ -128,6 +128,11 @@ class HISR(CriticMethod[HISRConfig]):
         "method.gae.lam": DENSE_LAMBDA,
     }
 
+    @property
+    def reads_logprobs(self) -> bool:  # type: ignore[override]
+        """Whether turns are weighted by their importance in hindsight."""
+        return self.config.him
+
     def credit(self, turns: TurnTable, tokens: TokenTable) -> Credit:
         """Return GAE's advantages over the modulated rewards, and the critic's targets."""
         cfg, hint = self.config, "HISR.build_models adds it"
@@ -136,7 +141,7 @@ class HISR(CriticMethod[HISRConfig]):
         if cfg.him:
             importance_N = turn_importance(
                 tokens.require("hindsight_M", hint=hint),
-                tokens.require("old_logprob_M", hint="the training loop adds it"),
+                tokens.require("old_logprob_M", hint="HISR.reads_logprobs asks for it"),
                 tokens.turn_M,
                 len(turns),
                 cfg.beta,

@@ -111,6 +111,11 @@ class IStar(Method[IStarConfig]):
         """Whether its rewards are ratios to the reference policy (``prm.against``)."""
         return self.config.process != "environment" and self.config.prm.against == "reference"
 
+    @property
+    def reads_logprobs(self) -> bool:  # type: ignore[override]
+        """Whether its rewards are ratios to the policy before the update."""
+        return self.config.process != "environment" and self.config.prm.against != "reference"
+
     def policy_loss(self) -> PolicyLossConfig:
         """Return the loss: per turn, or as in the released code and DAPO."""
         cfg, loss = self.config, self.config.loss

@@ -76,6 +76,7 @@ class PRIME(Method[PRIMEConfig]):
     """Process reinforcement through implicit rewards."""
 
     needs_reference = True
+    reads_logprobs = True
     binary_outcomes = True
     space = {
         **COMMON,

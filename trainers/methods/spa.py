@@ -127,6 +127,11 @@ class SPA(CriticMethod[SPAConfig]):
         return self.config.compat == "released" and self.config.kl_reward > 0
 
     @property
+    def reads_logprobs(self) -> bool:  # type: ignore[override]
+        """Whether the reward has a KL penalty."""
+        return self.needs_reference
+
+    @property
     def hash_states(self) -> StateSource | None:
         """Source of states for the variant "mc", which averages over episodes through a state."""
         return "state" if self.progress == "mc" else None
@@ -148,7 +153,7 @@ class SPA(CriticMethod[SPAConfig]):
         kl_M = None
         if self.needs_reference:
             reference_M = tokens.require("ref_logprob_M", hint="SPA.needs_reference asks for it")
-            old_M = tokens.require("old_logprob_M", hint="the training loop adds it")
+            old_M = tokens.require("old_logprob_M", hint="SPA.reads_logprobs asks for it")
             kl_M = kl_reward(old_M, reference_M, cfg.kl_reward, "k1")
         gae_M, target_M = gae_of_tables(turns, tokens, cfg.gae, reward_N=reward_N, reward_M=kl_M)
         return Credit(
