@@ -26,7 +26,12 @@ _ANSWER = "ANSWERzANSWER"
 _TOOL, _RESULT = "TOOLzTOOL", "RESULTzRESULT"
 _NO_CALL = "000000000"
 """Id of a call that has none; Mistral's templates require nine letters or digits."""
+_PROBE = {
+    "type": "function",
+    "function": {"name": _TOOL, "description": _TOOL, "parameters": {"type": "object"}},
+}
 _REMEMBERED = 4096
+_THINK, _THOUGHT_END = "<think>", "</think>"
 
 
 class ChatFormat:
@@ -42,7 +47,8 @@ class ChatFormat:
 
     Attributes:
         turn_end: the string that ends an assistant's turn; empty without a template.
-        turn_end_id: its token id, None if it is not a single token.
+        turn_end_id: its token id; None if it is not a single token, or if a reply goes on behind it
+            (GPT-OSS's channels).
     """
 
     def __init__(self, tokenizer: Any, *, template_kwargs: Mapping[str, Any] | None = None) -> None:
@@ -50,9 +56,13 @@ class ChatFormat:
         self._kwargs = dict(template_kwargs or {})
         self.has_template = bool(getattr(tokenizer, "chat_template", None))
         self.turn_end, self.turn_end_id = self._turn_end() if self.has_template else ("", None)
+        self._lead = self._channel_header() if self.has_template else ""
+        if self._lead:
+            self.turn_end_id = None
         self._begin = self._begin_text()
         self._texts: dict[tuple[tuple[Message, ...], bool | None, str], str] = {}
         self._calls: dict[str, str] = {}
+        self._checked: set[str] = set()
 
     def first(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         """Return the text of a prompt: all messages, up to where the assistant begins to write.
@@ -61,9 +71,14 @@ class ChatFormat:
             messages: all of them.
             tools: functions that the model may call. If the template does not list them, the first
                 user message does, and asks for calls in JSON.
+
+        Raises:
+            ConfigError: the template asks for calls in a format that is not read here.
         """
         if tools and not self._lists_tools:
             messages, tools = _with_tools(messages, tools), ()
+        elif tools:
+            self._check_calls(tools)
         if self.has_template:
             return self._remembered(tuple(messages), None, tools)
         if len(messages) == 1 and messages[0].role == "user":
@@ -75,6 +90,7 @@ class ChatFormat:
         messages: Sequence[Message],
         reply_finished: bool,
         tools: Sequence[Mapping[str, Any]] = (),
+        last_id: int | None = None,
     ) -> str:
         """Return the text to append after a sampled reply.
 
@@ -83,29 +99,56 @@ class ChatFormat:
             reply_finished: the reply's tokens end with the end of the turn, which is then not
                 written again.
             tools: as of the first prompt.
+            last_id: last token of a finished reply. Some models end a turn with the token that
+                begins the next one (GLM).
         """
         if not self.has_template:
             return "\n\n" + paragraphs(messages)
-        return self._remembered(tuple(messages), reply_finished, tools if self._lists_tools else ())
+        listed = tools if tools and self._lists_tools else ()
+        text = self._remembered(tuple(messages), reply_finished, listed)
+        if reply_finished and last_id is not None:
+            text = text.removeprefix(self._added.get(last_id, ""))
+        return text
 
     def reply(self, form: PromptForm, action: str, thought: str = "") -> str:
-        """Return a form's reply for an action, with its tool call as the template writes calls.
+        """Return a form's reply for an action, as the whole message of the assistant.
 
-        Text beside a call is left out if the template leaves it out (Llama 3.2, Mistral). If the
-        template writes no call that the form can parse, the form's own text is returned.
+        A tool call is written as the template writes calls; text beside it is left out if the
+        template leaves it out (Llama 3.2, Mistral). If the template writes no call that the form
+        can parse, the form's own text is returned. If prompts open a thought, the message begins
+        with :attr:`opening`.
         """
         text = form.reply(action, thought)
         if not form.tools or not self._lists_tools:
-            return text
+            return self._message(text)
         known = self._calls.get(text)
         if known is None:
             known = self._own_call(form, text)
             if form.parse(known).action != form.parse(text).action:
                 known = text
+            known = self._message(known)
             if len(self._calls) >= _REMEMBERED:
                 self._calls.clear()
             self._calls[text] = known
         return known
+
+    @cached_property
+    def opening(self) -> str:
+        """The tag with which prompts end if they open a thought, and its line end; else empty."""
+        if not self.has_template:
+            return ""
+        _, _, asked = self._render([Message("user", _QUESTION)]).rpartition(_QUESTION)
+        _, opened, rest = asked.rpartition(_THINK)
+        return "" if rest.strip() else opened + rest
+
+    def _message(self, text: str) -> str:
+        """Return a reply's text as the whole message, which a prompt may have begun."""
+        if not self.opening or text.startswith(self.opening):
+            begun = self._lead and not text.lstrip().startswith(("<|channel|>", "to="))
+            return f"{self._lead}{text}" if begun else text
+        if text.startswith(_THINK):
+            return self.opening + text.removeprefix(_THINK).lstrip()
+        return self.opening + ("" if _THOUGHT_END in text else f"\n{_THOUGHT_END}\n\n") + text
 
     @property
     def reply_end_id(self) -> int:
@@ -117,14 +160,17 @@ class ChatFormat:
     def reply_ids(self, text: str, max_new_tokens: int) -> tuple[int, ...]:
         """Return the token ids with which a policy would give this reply.
 
-        The last one is the token that ends a reply, if there is room for it: a reply of
-        ``max_new_tokens`` tokens has none.
+        What prompts write of a reply (:attr:`opening`) is left out. The last one is the token that
+        ends a reply, if there is room for it: a reply of ``max_new_tokens`` tokens has none.
 
         Raises:
             ConfigError: it is longer than ``max_new_tokens``: a truncated reply would teach
                 truncation.
         """
-        ids = [*self._tokenizer(text, add_special_tokens=False)["input_ids"], self.reply_end_id]
+        text = self._message(text)
+        sampled = text.removeprefix(self.opening)
+        end = self.reply_end_id if find_call(text) is None else self._call_end_id
+        ids = [*self._tokenizer(sampled, add_special_tokens=False)["input_ids"], end]
         if len(ids) - 1 > max_new_tokens:
             raise ConfigError(
                 f"The reply {text!r} has {len(ids) - 1} tokens, and "
@@ -157,8 +203,15 @@ class ChatFormat:
     def _after_answer(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
     ) -> str:
+        from jinja2 import TemplateError
+
         before = [Message("user", _QUESTION), Message("assistant", _ANSWER)]
-        text = self._render([*before, *messages], tools)
+        try:
+            text = self._render([*before, *messages], tools)
+        except TemplateError:
+            if not tools or messages[0].role != "tool":
+                raise
+            return self._after_call(messages, tools)
         _, found, rest = text.partition(_ANSWER)
         if not found:
             raise ConfigError(
@@ -175,37 +228,122 @@ class ChatFormat:
         except ConfigError:
             return "", None  # prompts of one message still work
         ids = self._tokenizer(rest, add_special_tokens=False)["input_ids"]
-        if not ids:
-            return "", None
-        known = set(self._tokenizer.all_special_ids) | set(self._tokenizer.added_tokens_decoder)
-        end = self._tokenizer.convert_ids_to_tokens(ids[0])
-        if ids[0] in known and rest.startswith(end):
-            return end, int(ids[0])
+        if ids and ids[0] in self._added and rest.startswith(self._added[ids[0]]):
+            return self._added[ids[0]], int(ids[0])
         return "", None
+
+    @cached_property
+    def _added(self) -> dict[int, str]:
+        """The tokens that are written as one string wherever it stands."""
+        added = getattr(self._tokenizer, "added_tokens_decoder", {})
+        found = {int(token): str(text) for token, text in added.items()}
+        for token in self._tokenizer.all_special_ids:
+            found.setdefault(int(token), str(self._tokenizer.convert_ids_to_tokens(token)))
+        return found
+
+    def _channel_header(self) -> str:
+        """Return what begins an answer in channels (GPT-OSS); empty in other templates."""
+        asked, answer = Message("user", _QUESTION), Message("assistant", _ANSWER)
+        _, _, text = self._render([asked, answer]).partition(self._render([asked]))
+        header, found, _ = text.partition(_ANSWER)
+        return header if found and header.startswith("<|channel|>") else ""
+
+    @cached_property
+    def _call_end_id(self) -> int:
+        """Id of the token that ends a reply with a call."""
+        if not self._lists_tools:
+            return self.reply_end_id
+        ids = {text: token for token, text in self._added.items()}
+        if self._lead:
+            return ids.get("<|call|>", self.reply_end_id)
+        rest = self._after_answer([Message("tool", _RESULT)], [_PROBE])
+        if self.turn_end and rest.startswith(self.turn_end):
+            return self.reply_end_id
+        first = self._tokenizer(rest, add_special_tokens=False)["input_ids"][:1]
+        return int(first[0]) if first and first[0] in self._added else self.reply_end_id
+
+    def _after_call(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str:
+        """Return what follows a call, in templates that refuse a result without a call."""
+        name = str(tools[0]["function"]["name"])
+        begin = [self._entry(Message("user", _QUESTION)), _calling(name, {})]
+        alone = self._apply(begin, tools, asks=False)
+        whole = self._apply([*begin, *map(self._as_result, messages)], tools)
+        return self.turn_end + whole.removeprefix(alone)
+
+    def _as_result(self, message: Message) -> dict[str, Any]:
+        return self._entry(message, as_tool=True)
+
+    def _check_calls(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        """Check that the calls which the template asks for can be read."""
+        key = json.dumps(tools)
+        if key in self._checked:
+            return
+        function = tools[0]["function"]
+        name = str(function["name"])
+        arguments = {key: _ANSWER for key in function["parameters"].get("properties", {})}
+        own = self._written(name, arguments, "", tools)
+        read = find_call(own)
+        if own and (read is None or read[:2] != (name, arguments)):
+            raise ConfigError(
+                f"The tokenizer's chat template writes function calls as {own!r}, which cannot be "
+                "read here: use the form 'tags' or 'react', which call no function."
+            )
+        self._checked.add(key)
 
     def _own_call(self, form: PromptForm, text: str) -> str:
         """Return a reply with a call as the template writes it; empty if it writes none."""
+        call = find_call(text)
+        return "" if call is None else self._written(*call, form.tools)
+
+    def _written(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        said: str,
+        tools: Sequence[Mapping[str, Any]],
+    ) -> str:
+        """Return a message with a call; empty if the template writes none."""
         from jinja2 import TemplateError
 
-        call = find_call(text)
-        if call is None:
-            return ""
-        name, arguments, said = call
         asked, answer = Message("user", _QUESTION), Message("assistant", _ANSWER)
-        result = Message("tool", _RESULT)
-        function = {"name": name, "arguments": dict(arguments)}
-        written = {"id": _NO_CALL, "type": "function", "function": function}
-        calling = {"role": "assistant", "content": said, "tool_calls": [written]}
+        begins = [self._render([asked], tools)]
         try:
-            whole = self._apply([self._entry(asked), calling, self._entry(result)], form.tools)
-        except (TemplateError, TypeError):
-            return ""
-        before, _, after = self._render([asked, answer, result], form.tools).partition(_ANSWER)
+            talk = [asked, answer, Message("tool", _RESULT)]
+            begins.append(self._render(talk, tools).partition(_ANSWER)[0])
+            end = ""
+        except TemplateError:
+            end = self.turn_end  # a call has another
+        # If prompts open a thought, the words beside a call are the thought.
+        ways: list[dict[str, str]] = [{"content": said}]
+        if self.opening and said:
+            ways.insert(0, {"content": "", "reasoning_content": said})
+        unread = ""
+        for words in ways:
+            for call_id in (_NO_CALL, f"functions.{name}:0"):  # Kimi's ids name the function
+                calling = _calling(name, arguments, call_id) | words
+                result = Message("tool", _RESULT, call_id)
+                try:
+                    after = self._after_answer([result], tools).removeprefix(end)
+                    chat = [self._entry(asked), calling, self._as_result(result)]
+                    own = self._between(self._apply(chat, tools), begins, after)
+                except (TemplateError, TypeError):
+                    continue
+                if self._lead:
+                    own = own.removesuffix(self._added[self._call_end_id])
+                read = find_call(own)
+                dropped = "reasoning_content" in words and said not in own
+                if read is not None and read[:2] == (name, arguments) and not dropped:
+                    return own
+                unread = unread or own
+        return unread
+
+    def _between(self, whole: str, begins: Sequence[str], after: str) -> str:
         # A reply follows either a prompt's end (Mistral) or what precedes an earlier answer (Qwen3
         # without thinking, whose prompts end with an empty thought).
-        for begin in (self._render([asked], form.tools), before):
+        for begin in begins:
             if whole.startswith(begin) and whole.endswith(after):
-                return whole[len(begin) : len(whole) - len(after)]
+                opened = self.opening if begin is begins[0] else ""
+                return opened + whole[len(begin) : len(whole) - len(after)]
         return ""
 
     @cached_property
@@ -215,14 +353,17 @@ class ChatFormat:
 
         if not self.has_template:
             return False
-        probe = {"name": _TOOL, "description": _TOOL, "parameters": {"type": "object"}}
-        said = [Message("user", _QUESTION), Message("assistant", _ANSWER)]
-        said.append(Message("tool", _RESULT))
-        try:
-            text = self._render(said, [{"type": "function", "function": probe}], as_tool=True)
-        except (TemplateError, TypeError):  # how templates report an unknown role
-            return False
-        return _TOOL in text and _RESULT in text
+        question = self._entry(Message("user", _QUESTION))
+        answers = ({"role": "assistant", "content": _ANSWER}, _calling(_TOOL, {}))
+        for answer in answers:  # some refuse a result without a call
+            chat = [question, answer, self._as_result(Message("tool", _RESULT))]
+            try:
+                text = self._apply(chat, [_PROBE])
+            except (TemplateError, TypeError):  # how templates report an unknown role
+                continue
+            if _TOOL in text and _RESULT in text:
+                return True
+        return False
 
     def _render(
         self,
@@ -242,11 +383,16 @@ class ChatFormat:
                 entry["role"] = "user"
         return entry
 
-    def _apply(self, chat: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+    def _apply(
+        self,
+        chat: list[dict[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        asks: bool = True,
+    ) -> str:
         offered = {"tools": [dict(tool) for tool in tools]} if tools else {}
         return str(
             self._tokenizer.apply_chat_template(
-                chat, tokenize=False, add_generation_prompt=True, **self._kwargs, **offered
+                chat, tokenize=False, add_generation_prompt=asks, **self._kwargs, **offered
             )
         )
 
@@ -257,6 +403,13 @@ class ChatFormat:
             return ""
         ids = self._tokenizer("")["input_ids"]
         return str(self._tokenizer.bos_token) if ids and ids[0] == bos else ""
+
+
+def _calling(name: str, arguments: Mapping[str, Any], call_id: str = _NO_CALL) -> dict[str, Any]:
+    """Return a message that calls a function, in the format of templates."""
+    function = {"name": name, "arguments": dict(arguments)}
+    call = {"id": call_id, "type": "function", "function": function}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
 
 
 def _with_tools(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[Message]:

@@ -175,5 +175,5 @@ class Conversation:
             # A reply ended by a stop string lacks the token that ends a turn.
             by_string = getattr(agent, "stop", ()) and self.prefix_ids[-1] not in agent.stop_ids
             ended = self.finished_reply and not by_string
-            return str(chat.more(messages, ended, form.tools))
+            return str(chat.more(messages, ended, form.tools, self.prefix_ids[-1]))
         return str(chat.first(messages, form.tools))

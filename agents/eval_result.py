@@ -101,6 +101,8 @@ class EvalResult:
     coverage: Coverage | None = None
     """Share of the published data that the tasks come from; None if they are generated here, or the
     full number is unknown."""
+    reading: str = ""
+    """How replies were read, ``"strict"`` or ``"lenient"``; empty if the form has one reading."""
 
     @property
     def split(self) -> str:
@@ -136,6 +138,7 @@ class EvalResult:
             "env_options": {k: plain_value(v) for k, v in self.env_options.items()},
             "agent": self.agent,
             "form": self.form,
+            "reading": self.reading,
             "seed": self.seed,
             "seeds": [self.seed],
             "task_set": task_set_hash(e.task_hash for e in self.episodes),
@@ -220,6 +223,8 @@ class EvalResult:
             notes.append(self._failures())
         if self.gaps:
             notes.append(self.gaps)
+        if self.reading:
+            notes.append(f"Form {self.form}, {self.reading} reading of replies.")
         rows = tuple(
             (name, _value(estimate, scale, digits), _interval(estimate, scale, digits))
             for name, estimate, scale, digits in self._rows()

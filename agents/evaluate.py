@@ -28,7 +28,7 @@ from creditrl.agents.rollout import (
     stream_episodes,
 )
 from creditrl.agents.watch import Lookout, Watch
-from creditrl.envs.prompt import PromptForm
+from creditrl.envs.prompt import PromptForm, Reading
 from creditrl.envs.register import environment_class, environment_id
 from creditrl.envs.tasks import HELD_OUT, Coverage
 from creditrl.envs.vector import TextVectorEnv
@@ -69,6 +69,7 @@ def evaluate(
     hashes: Sequence[str] | None = None,
     on_episode: Callable[[EpisodeResult], None] | None = None,
     watch: Watch | None = None,
+    reading: Reading | None = None,
 ) -> EvalResult:
     """Play each task once and measure.
 
@@ -113,6 +114,11 @@ def evaluate(
         on_episode: called with every finished episode, first with those of the journal.
         watch: notified of the first question and its reply, of the spending as replies come, and if
             no reply is in the right form or none is executed; None: only warns of the last.
+        reading: how the replies of ``"tags"``, ``"react"`` and ``"reflexion"`` are read:
+            ``"strict"`` as in their papers, ``"lenient"`` also where only the form is off (labels
+            in bold, capitals or numbered, an action in backticks or on the next line, a last full
+            stop). None: as a form object says (strict), strict for a run's policy, and lenient for
+            a form by name and for other language models.
 
     Raises:
         ConfigError: there are fewer tasks than episodes, the environment has groups of several, or
@@ -143,7 +149,7 @@ def evaluate(
         if hashes is not None:
             check_hashes(venv, resolved, seed, hashes)
         player = _player(agent, venv)
-        form = form_for(player, form, venv.env_class.env_id, venv.config)
+        form = form_for(player, form, venv.env_class.env_id, venv.config, reading)
         ledger = Ledger(budget or Budget(), on_episode)
         play = _Evaluation(
             venv, player, form, resolved, seed, retries, schedule, ledger, watch or Watch()
@@ -164,6 +170,7 @@ def evaluate(
         ledger.seconds,
         {**({"agent": report} if report else {}), **play.report()},
         venv.tasks.coverage,
+        form.reading or "",
     )
 
 
@@ -249,6 +256,7 @@ class _Evaluation:
             "env_options": {k: plain_value(v) for k, v in asdict(self.venv.config).items()},
             "agent": self.meter.name,
             "form": self.form.name,
+            **({} if self.form.reading is None else {"reading": self.form.reading}),
             "trials": self.trials,
             "seed": self.seed,
             "tasks": [task.id for task in self.tasks],
@@ -371,6 +379,7 @@ def summarise(
     seconds: float,
     reports: Mapping[str, Any],
     coverage: Coverage | None,
+    reading: str = "",
 ) -> EvalResult:
     """Return the measures of finished episodes, with the settings that produced them."""
     by_type: dict[str, list[EpisodeResult]] = {}
@@ -390,6 +399,7 @@ def summarise(
         reports=reports,
         commit=found_commit(),
         coverage=coverage,
+        reading=reading,
     )
 
 

@@ -18,7 +18,7 @@ from creditrl.agents.pretrained import local_model
 from creditrl.agents.prompts import get_form
 from creditrl.agents.prompts.tags import TagsForm
 from creditrl.config import read_toml, setting
-from creditrl.envs.prompt import Ask, PromptForm
+from creditrl.envs.prompt import Ask, PromptForm, Reading
 from creditrl.envs.words import words_for
 from creditrl.errors import ConfigError, DataError
 from creditrl.files import write_atomic
@@ -135,7 +135,13 @@ def variant_of(agent: AgentT, name: str | None, sampling: Mapping[str, Any]) -> 
     return other
 
 
-def form_for(agent: Any, form: str | PromptForm | None, env_id: str, config: Any) -> PromptForm:
+def form_for(
+    agent: Any,
+    form: str | PromptForm | None,
+    env_id: str,
+    config: Any,
+    reading: Reading | None = None,
+) -> PromptForm:
     """Return the prompt form for an agent in an environment.
 
     Args:
@@ -145,19 +151,25 @@ def form_for(agent: Any, form: str | PromptForm | None, env_id: str, config: Any
             the task, the actions and the format of replies, and ``"plain"`` for all other agents.
         env_id: id of the environment.
         config: the environment's config.
+        reading: how replies are read; None: as a form object says. A form by name is lenient, and a
+            policy's own as in training.
 
     Raises:
         UnknownNameError: there is no such form.
-        ConfigError: pictures of earlier turns are requested, but no pictures are shown.
+        ConfigError: pictures of earlier turns are requested, but no pictures are shown; or the form
+            has only one reading.
     """
     if isinstance(form, PromptForm):
-        return form
+        return form if reading is None else form.read_as(reading)
     name = form or getattr(agent, "form", "plain")
     if name is None:
         speech = words_for(Ask("", env_id=env_id)).speech
         made: PromptForm = get_form(_EXPLAINS, lower=not speech)
     else:
         made = get_form(name)
+    trained = form is None and getattr(agent, "form", None) is not None
+    if reading is not None or (made.reading is not None and not trained):
+        made = made.read_as(reading or "lenient")
     shown: Any = getattr(config, "observation", "text")
     recent = getattr(agent, "recent_images", 1)
     sees = shown in ("image", "both") and getattr(agent, "sees", False)

@@ -14,7 +14,7 @@ import numpy as np
 from creditrl.agents.base import Agent
 from creditrl.agents.conversation import Conversation
 from creditrl.agents.reply_queue import Lockstep, ReplyQueue, Schedule, open_queue, queue_of
-from creditrl.envs.prompt import Parsed, PromptForm
+from creditrl.envs.prompt import Parsed, PromptForm, without_stop
 from creditrl.envs.state import hash_state
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, EpisodeOverError, WorkerError
@@ -446,6 +446,9 @@ class _Play:
         # If actions are short, few replies differ, so each is parsed once.
         parsed = {text: self.form.parse(text) for text in {reply.text for reply in replies}}
         parsed_K = [parsed[reply.text] for reply in replies]
+        if self.form.reading == "lenient":
+            offered_K = [self.replies[i][0].admissible_actions for i in index_K.tolist()]
+            parsed_K = [*map(without_stop, parsed_K, offered_K)]
         actions = [one.action for one in parsed_K]
         states = self._states(index_K)
         experts = self._experts(index_K)

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from creditrl.agents.chat_format import ChatFormat
+from creditrl.agents.parse import CALL_MARKS
 from creditrl.envs.words import IMAGE_PLACEHOLDER
 from creditrl.errors import ConfigError
 from creditrl.types import Prompt
@@ -15,8 +16,6 @@ from creditrl.types import Prompt
 __all__ = ["TokenText", "stop_tokens"]
 
 _CACHED_STRINGS = 65_536
-_CALL_MARKS = ("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]")
-"""Mistral's special tokens around a call's name: without them its end is unknown."""
 
 
 class TokenText:
@@ -26,21 +25,29 @@ class TokenText:
         tokenizer: of the policy.
         stop_ids: tokens that end a reply and are not part of its text.
         stop: strings that end a reply, and are part of its text.
+        opening: what prompts write of a reply (:attr:`ChatFormat.opening`); texts begin with it.
 
     Raises:
         ConfigError: a stop string is empty, or ``stop`` is a single string.
     """
 
-    def __init__(self, tokenizer: Any, stop_ids: Collection[int], stop: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        stop_ids: Collection[int],
+        stop: Sequence[str] = (),
+        opening: str = "",
+    ) -> None:
         if isinstance(stop, str) or not all(stop):
             raise ConfigError(f"stop={stop!r}: expected a list of strings, none of them empty.")
         self.tokenizer = tokenizer
         self.stop_ids = frozenset(stop_ids)
         self.stop = tuple(stop)
+        self._opening = opening
         self._marks = {
             token: str(text)
             for token, text in getattr(tokenizer, "added_tokens_decoder", {}).items()
-            if str(text) in _CALL_MARKS
+            if str(text) in CALL_MARKS
         }
         self._tokens_of: dict[str, tuple[int, ...]] = {}
         self._text_of: dict[tuple[int, ...], str] = {}
@@ -95,7 +102,7 @@ class TokenText:
         return found
 
     def texts(self, replies: Sequence[tuple[int, ...]]) -> list[str]:
-        """Return the text of sampled replies, without the token that ended them.
+        """Return the text of sampled replies as messages, without the token that ended them.
 
         A last token that extends beyond a stop string is kept whole; the text ends with the string.
         """
@@ -110,7 +117,7 @@ class TokenText:
                 text = self._decode(kept)
                 ends = [at + len(s) for s in self.stop if (at := text.find(s)) >= 0]
                 text = text[: min(ends)] if ends else text
-                known[tokens] = text
+                text = known[tokens] = self._opening + text
             texts.append(text)
         return texts
 

@@ -164,7 +164,7 @@ class TransformersAgent:
         self._vocabulary = _vocabulary(model)
         self._forward_args = _forward_args(model)
         self.stop = tuple(stop)
-        self._text = TokenText(tokenizer, self.stop_ids, stop)
+        self._text = TokenText(tokenizer, self.stop_ids, stop, self.chat_format.opening)
         self._may_stop_V: torch.Tensor | None = None
         self._pictures: PictureReader | None = None
         if image_processor is not None:

@@ -111,7 +111,7 @@ class VLLMAgent:
         if pictures is not None and isinstance(engine, ServerEngine):
             engine.image_id = pictures.image_id
         self.stop = tuple(stop)
-        self._text = TokenText(tokenizer, self.stop_ids, stop)
+        self._text = TokenText(tokenizer, self.stop_ids, stop, self.chat_format.opening)
         self._check()
         self._choices = Choices(self.chat_format, max_new_tokens, actions)
         self.reseed(seed)

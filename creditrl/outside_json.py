@@ -119,6 +119,7 @@ def find_json(
     pairs: _Pairs | None = None,
     words: bool = False,
     largest: int = LARGEST_INT,
+    line_ends: bool = False,
 ) -> tuple[Any, int]:
     """Return the value that starts at a character of a text, and the position after it.
 
@@ -128,12 +129,13 @@ def find_json(
         pairs: makes an object of its (key, value) pairs; None: a dict.
         words: read bare ``NaN`` and ``Infinity`` as strings.
         largest: integers are limited to minus this to this.
+        line_ends: read line ends and other control characters in strings.
 
     Raises:
         OutsideJSONError: as for :func:`read_json`.
     """
     try:
-        value, end = _decoder(pairs, words, largest).raw_decode(text, at)
+        value, end = _decoder(pairs, words, largest, line_ends).raw_decode(text, at)
     except json.JSONDecodeError as error:
         found = OutsideJSONError(f"it is not JSON: {error.msg} at character {error.pos:,}")
         found.line = error.lineno
@@ -173,7 +175,7 @@ def _shown(value: Any) -> str:
 
 
 @functools.cache
-def _decoder(pairs: _Pairs | None, words: bool, largest: int) -> json.JSONDecoder:
+def _decoder(pairs: _Pairs | None, words: bool, largest: int, line_ends: bool) -> json.JSONDecoder:
     longest = len(str(largest)) + 1  # a sign
 
     def whole(digits: str) -> int:
@@ -187,6 +189,7 @@ def _decoder(pairs: _Pairs | None, words: bool, largest: int) -> json.JSONDecode
         parse_int=whole,
         parse_float=_finite,
         parse_constant=str if words else _refuse,
+        strict=not line_ends,
     )
 
 

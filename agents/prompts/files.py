@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from creditrl.agents.prompts.react import parse_react
-from creditrl.envs.prompt import Ask, Message, Parsed, PromptForm
+from creditrl.envs.prompt import Ask, Message, Parsed, PromptForm, split_thought
 from creditrl.envs.words import task_message, words_for
 from creditrl.errors import ConfigError, DataError
 from creditrl.outside_json import MOST_FILE, read_json
@@ -65,8 +65,11 @@ class FilesForm(PromptForm):
         return (*self._opening, Message("user", task_message(ask.goal, seen)))
 
     def parse(self, reply: str) -> Parsed:
-        """Take everything after the first ``Action:``, as these papers do; without it, nothing."""
-        found = _ACTION.search(reply.strip())
+        """Take everything after the first ``Action:``, as these papers do; without it, nothing.
+
+        A thought between ``<think>`` tags is left out.
+        """
+        found = _ACTION.search(split_thought(reply).said[0].strip())
         valid = parse_react(reply)
         if found is None:
             return Parsed("", valid_format=False)

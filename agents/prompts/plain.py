@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from creditrl.envs.prompt import Ask, Message, Parsed, PromptForm
+from creditrl.envs.prompt import Ask, Message, Parsed, PromptForm, split_thought
 
 __all__ = ["PlainForm"]
 
@@ -12,7 +12,7 @@ __all__ = ["PlainForm"]
 class PlainForm(PromptForm):
     """Shows the observation unchanged and takes the reply, stripped of spaces, as the action.
 
-    An empty reply has no valid format.
+    A thought between ``<think>`` tags is left out. An empty action has no valid format.
     """
 
     name: ClassVar[str] = "plain"
@@ -24,6 +24,6 @@ class PlainForm(PromptForm):
         return (Message("user", ask.observation),)
 
     def parse(self, reply: str) -> Parsed:
-        """Take the whole reply."""
-        action = reply.strip()
+        """Take the whole reply, without its thought."""
+        action = split_thought(reply).said[0].strip()
         return Parsed(action, valid_format=bool(action))

@@ -7,14 +7,27 @@ and HISR (and ETO before them). The sentences are ours.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import ClassVar, Literal
 
-from creditrl.envs.prompt import Ask, Message, Parsed, PromptForm
+from creditrl.envs.prompt import (
+    Ask,
+    Message,
+    Parsed,
+    PromptForm,
+    Reading,
+    split_thought,
+    undecorated,
+)
 from creditrl.envs.words import EnvWords, Example, task_message, words_for
 
 __all__ = ["ReActForm", "parse_react"]
 
 _ACTION = re.compile(r"^[ \t]*Action:[ \t]*(.*)$", re.MULTILINE)
+_LABEL = re.compile(
+    r"[ \t>#*_-]{0,9}(thought|action|observation)[ \t*_]{0,9}\d{0,3}[ \t*_]{0,9}[:\uff1a](.*)",
+    re.IGNORECASE,
+)
 _WHOLE = re.compile(r"\s*Thought:(?P<thought>.*?)\n[ \t]*Action:(?P<action>[^\n]*)\s*", re.DOTALL)
 
 
@@ -29,6 +42,7 @@ class ReActForm(PromptForm):
     name: ClassVar[str] = "react"
     context: ClassVar[Literal["window", "full"]] = "full"
     needs_history: ClassVar[bool] = False  # the conversation itself is the history
+    reading: Reading | None = "strict"
 
     def __init__(self, one_shot: bool = True, list_actions: bool = False) -> None:
         self.one_shot = one_shot
@@ -50,7 +64,7 @@ class ReActForm(PromptForm):
 
     def parse(self, reply: str) -> Parsed:
         """Read ``Action:``; see :func:`parse_react`."""
-        return parse_react(reply)
+        return parse_react(reply, lenient=self.reading == "lenient")
 
     def reply(self, action: str, thought: str = "") -> str:
         """Return the two lines with this thought and action."""
@@ -63,21 +77,58 @@ class ReActForm(PromptForm):
         return f"\nAdmissible actions: {', '.join(shown)}" if shown else ""
 
 
-def parse_react(reply: str) -> Parsed:
-    """Read the first line that begins with ``Action:``.
+def parse_react(reply: str, *, lenient: bool = False) -> Parsed:
+    """Read the first line after the thought in tags, if there is one, that begins with ``Action:``.
 
     The format is valid if the reply is a thought and one non-empty action line, and nothing else (a
     model that continues by inventing the next observation breaks it). Without an action line the
-    whole reply is the action.
+    whole reply is the action. A thought between ``<think>`` tags that is not closed holds an action
+    only in its last line.
+
+    Args:
+        reply: any string.
+        lenient: read labels in any case, bold or numbered, an action in backticks, asterisks or
+            quotes, and one on the next line; the format is then valid if there is one action.
     """
-    found = _ACTION.findall(reply)
-    if not found:
+    thought = split_thought(reply)
+    text, actions = "", []
+    for text in thought.said:
+        actions = _actions(text, lenient)
+        if actions:
+            break
+    else:
+        text = thought.unfinished.rstrip().rpartition("\n")[2]
+        actions = _actions(text, lenient)
+    if not actions:
         return Parsed(reply.strip(), valid_format=False)
-    action = found[0].strip()
-    whole = _WHOLE.fullmatch(reply)
-    thought = whole["thought"].strip() if whole else ""
-    valid = bool(thought) and bool(action) and len(found) == 1
-    return Parsed(action, valid_format=valid, thought=thought)
+    whole = _WHOLE.fullmatch(text)
+    said = whole["thought"].strip() if whole else ""
+    valid = bool(actions[0]) and len(actions) == 1
+    if lenient:
+        return Parsed(actions[0], valid_format=valid, thought=said or thought.text)
+    return Parsed(actions[0], valid_format=valid and bool(said), thought=said or thought.text)
+
+
+def _actions(text: str, lenient: bool) -> list[str]:
+    """Return the actions in a text's lines; two if one is followed by an invented observation."""
+    if not lenient:
+        return [action.strip() for action in _ACTION.findall(text)]
+    found: list[str] = []
+    lines = [line for line in text.splitlines() if line.strip() not in ("", "```")]
+    for line, following in pairwise([*lines, ""]):
+        label = _LABEL.match(line)
+        if label is None:
+            continue
+        name = label[1].lower()
+        if name == "action":
+            # "**Action:** up" leaves the end of the label's mark.
+            action = undecorated(undecorated(label[2]).lstrip("*_"))
+            if not action and not _LABEL.match(following):
+                action = undecorated(following)
+            found.append(action)
+        elif name == "observation" and found:
+            found.append("")
+    return found
 
 
 def _two_lines(thought: str, action: str) -> str:

@@ -1,16 +1,17 @@
 """One fresh prompt per turn with a short history; the reply thinks and acts inside tags.
 
 Source: the prompts of verl-agent, which GiGPO, HGPO, 3SPO and iStar use: the same parts in the same
-order, the same tags, the same rule for a valid format. The sentences are ours. Differences: the
-closing tag is the first one *after* ``<action>`` (verl-agent takes the first of the reply), and if
-tags are missing the whole reply is the action, not its last 30 characters.
+order, the same tags, the same rule for a valid format. The sentences are ours. Differences: an
+action in the thought is a draft, and is not executed; the closing tag is the first one *after*
+``<action>`` (verl-agent takes the first of the reply); and if tags are missing the whole reply is
+the action, not its last 30 characters.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar, Literal, get_args
 
-from creditrl.envs.prompt import Ask, Message, Parsed, PromptForm, parse_tags
+from creditrl.envs.prompt import Ask, Message, Parsed, PromptForm, Reading, parse_tags
 from creditrl.envs.words import IMAGE_PLACEHOLDER, EnvWords, words_for
 from creditrl.errors import ConfigError
 
@@ -34,6 +35,7 @@ class TagsForm(PromptForm):
 
     name: ClassVar[str] = "tags"
     context: ClassVar[Literal["window", "full"]] = "window"
+    reading: Reading | None = "strict"
     how: ClassVar[str] = (
         "Now take one action. First reason step by step about the situation, inside <think> "
         "</think> tags. Then choose one admissible action for this step and write it inside "
@@ -87,11 +89,13 @@ class TagsForm(PromptForm):
             recent_images: see :class:`TagsForm`; None: unchanged.
         """
         shown = self.recent_images if recent_images is None else recent_images
-        return type(self)(self.history_length, observation, self.lower, shown)
+        made = type(self)(self.history_length, observation, self.lower, shown)
+        made.reading = self.reading
+        return made
 
     def parse(self, reply: str) -> Parsed:
         """Read ``<action>``; see :func:`creditrl.envs.prompt.parse_tags`."""
-        return parse_tags(reply, self.lower)
+        return parse_tags(reply, self.lower, lenient=self.reading == "lenient")
 
     def reply(self, action: str, thought: str = "") -> str:
         """Return the tags with this thought and action."""

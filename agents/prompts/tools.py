@@ -38,6 +38,7 @@ class ToolsForm(TagsForm):
     """
 
     name: ClassVar[str] = "tools"
+    reading = None
     how: ClassVar[str] = (
         "Now take one action: reason step by step about the situation, choose one admissible "
         "action for this step, and call the function `act` with it."

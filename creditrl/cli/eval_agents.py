@@ -28,6 +28,7 @@ _OF_AGENTS = {
     "base_url": ("vllm", *_CHAT),
     "actions": ("transformers", "vllm"),
     "stop": ("transformers", "vllm", *_CHAT),
+    "reading": ("transformers", "vllm", *_CHAT),
     "recent_images": ("transformers", "vllm", *_CHAT),
     "api_key_env": ("vllm", *_CHAT),
     "concurrency": (*_CHAT, _CALLABLE),

@@ -161,9 +161,8 @@ def _measure(
                 else:
                     # A form that remembers trials needs a separate instance for each environment.
                     form: Any = options.form
-                    if form is not None:
-                        trials = {} if options.trials is None else {"trials": options.trials}
-                        form = get_form(form, **trials)
+                    if options.trials is not None:
+                        form = get_form(form, trials=options.trials).read_as("lenient")
                     listing = job.listing
                     result = evaluate(
                         job.env_id,
@@ -181,6 +180,7 @@ def _measure(
                         files=files,
                         on_episode=told,
                         watch=live.watch(job.name, replace(budget.spent)),
+                        reading=options.reading,
                     )
                 result = replace(
                     result, command=shlex.join(["creditrl", "eval", *argv, *named_flags()])

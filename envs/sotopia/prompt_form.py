@@ -10,7 +10,7 @@ import json
 import re
 from typing import ClassVar, Literal, TypeAlias, get_args
 
-from creditrl.envs.prompt import Ask, Message, Parsed, PromptForm, parse_tags
+from creditrl.envs.prompt import Ask, Message, Parsed, PromptForm, parse_tags, split_thought
 from creditrl.envs.sotopia.action_text import ACTION_FORMS, action_text, read_action
 from creditrl.envs.sotopia.dialogue import ACTION_KINDS
 from creditrl.envs.sotopia.rendering import NEWS
@@ -114,7 +114,7 @@ class SotopiaForm(PromptForm):
         """
         if self.answer == "tags":
             return parse_tags(reply, lower=False)
-        text = reply.strip()
+        text = split_thought(reply).said[0].strip()
         line = _LINE.search(text)
         whole = text[text.find("{") : text.rfind("}") + 1]  # "" without both
         for form, said in (("json", whole), ("line", line[0] if line else "")):

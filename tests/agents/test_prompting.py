@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,12 @@ from chat_server import ChatServer, Plan
 
 from creditrl.agents import ChatAgent, evaluate
 from creditrl.agents.prompting import Prompting, form_for, policy_folder
+from creditrl.agents.prompts import get_form
 from creditrl.agents.prompts.tools import ToolsForm
 from creditrl.cli import run
 from creditrl.errors import ConfigError, DataError
+from creditrl.results import read_results
+from creditrl.store import TrajectoryStore
 
 SMALL = {"max_turns": 3, "split": "valid_unseen"}
 
@@ -48,6 +52,40 @@ def test_the_command_uses_the_same_prompt_form(endpoint, tmp_path, monkeypatch) 
     del endpoint.requests[:]
     play(endpoint)
     assert endpoint.requests[0]["messages"] == by_command
+
+
+def test_results_say_how_replies_were_read(endpoint, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def answer(body):
+        offered = re.search(r"admissible actions are: \['(\w+)'", body["messages"][-1]["content"])
+        return f"I move. <Action>{offered[1]}.</Action>"
+
+    endpoint.answer = answer
+    asked = play(endpoint)
+    assert (asked.reading, asked.to_json()["reading"]) == ("lenient", "lenient")
+    assert "lenient reading" in asked._tables()[0].note
+    turns = run_words(endpoint, "lenient.json")
+    assert turns and all(turn.valid_format and turn.grounded for turn in turns)
+    turns = run_words(endpoint, "strict.json", "--reading", "strict")
+    assert not any(turn.valid_format for turn in turns)
+    assert read_results(tmp_path / "strict.json")["reading"] == "strict"
+    agent = ChatAgent("toy", base_url=endpoint.url)
+    strict = evaluate("VisualSokoban", agent, get_form("tags"), episodes=1, env_options=SMALL)
+    assert strict.reading == "strict"
+    # A policy is asked as in its training.
+    agent.form = "tags"
+    assert evaluate("VisualSokoban", agent, episodes=1, env_options=SMALL).reading == "strict"
+    with pytest.raises(ConfigError, match="form 'tools'"):
+        evaluate("VisualSokoban", agent, "tools", episodes=1, env_options=SMALL, reading="strict")
+
+
+def run_words(endpoint: ChatServer, out: str, *words: str):
+    told = ["eval", "VisualSokoban", "--agent", "chat", "--model", "toy", "--episodes", "2"]
+    told += ["--base-url", endpoint.url, "--max-turns", "3", "--out", out, *words]
+    assert run(told) == 0
+    store = TrajectoryStore(Path(out).with_suffix(".trajectories"))
+    return [turn for episode in store.read() for turn in episode.turns]
 
 
 def test_free_text_actions_keep_their_capitals() -> None:

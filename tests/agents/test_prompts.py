@@ -15,7 +15,7 @@ from creditrl.agents.prompts import (
     words_for,
 )
 from creditrl.agents.prompts.react import parse_react
-from creditrl.envs.prompt import parse_tags
+from creditrl.envs.prompt import Parsed, parse_tags, without_stop
 from creditrl.envs.record import Environment
 from creditrl.envs.register import register_environment
 from creditrl.envs.sokoban.levels import parse_level
@@ -149,6 +149,13 @@ def test_later_react_messages_contain_only_the_new_observation():
         ("Well.\nThought: go\nAction: up", "up", False),
         ("just up", "just up", False),
         ("The word Action: here is no line of its own", None, False),
+        ("**Thought:** go\n**Action:** up", None, False),
+        # What is thought is a draft.
+        ("<think>\nAction: down\n</think>\nThought: go\nAction: up", "up", True),
+        ("Action: down would be wrong.\n</think>\n\nThought: go\nAction: up", "up", True),
+        ("<think>\nAction: down\nNo.\n</think>", None, False),
+        ("<think>\nAction: down\nNo.", None, False),
+        ("<think>\nI go.\nAction: up", "up", False),  # not closed
     ],
 )
 def test_react_replies_are_parsed(reply, action, valid):
@@ -245,12 +252,84 @@ def test_tags_show_the_pictures_of_the_last_turns_in_their_places():
         ("<think>x</think><action>up", None, False),
         ("<think>\u5411\u4e0a</think><action>up</action>", "up", False),  # CJK
         ("UP", "up", False),
+        ("<think>Not <action>down</action>.</think><action>up</action>", "up", True),
+        ("Not <action>down</action>.</think><action>up</action>", "up", False),
+        ("<think>Not <action>down</action>.</think>", None, False),
+        ("<think>Not <action>down</action>, but", None, False),
+        ("<think>x</think><Action>up</Action>", None, False),
     ],
 )
 def test_tag_replies_are_parsed(reply, action, valid):
     parsed = parse_tags(reply)
     assert parsed.action == (reply.lower() if action is None else action)
     assert parsed.valid_format is valid
+
+
+LENIENT = {
+    "react": [
+        "**Thought:** go\n**Action:** up",
+        "thought: go\naction: up",
+        "Thought 1: go\nAction 1: up",
+        "Thought: go\nAction: `up`",
+        "Thought: go\nAction:\nup",
+        "Thought: go\n- **Action**: **up**",
+        "<think>action: down</think>\nACTION: up",
+    ],
+    "tags": [
+        "<action>up</action>",
+        "<think>x</think><Action>up</Action>",
+        "<think>x</think>\n<action>up",
+        "<think>x</think><action>`up`</action>",
+        "<think>x</think><action>'up'</action>",
+        "x <action>down</action></think><action>up</action>",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", LENIENT)
+def test_a_lenient_reading_takes_a_clear_action_in_a_wrong_form(name):
+    strict = get_form(name)
+    lenient = strict.read_as("lenient")
+    assert (strict.reading, lenient.reading) == ("strict", "lenient")
+    for reply in LENIENT[name]:
+        parsed = lenient.parse(reply)
+        assert (parsed.action, parsed.valid_format) == ("up", True), reply
+        assert strict.parse(reply) != parsed
+    for reply in (
+        "up",
+        "<think>\nAction: up\n<action>up</action>\n</think>",
+        "Action:",
+        "<action>",
+    ):
+        assert lenient.parse(reply).valid_format is False
+    invented = "Thought: go\nAction: up\nObservation: solved\nAction: left"
+    assert get_form("react").read_as("lenient").parse(invented).valid_format is False
+
+
+def test_a_last_full_stop_is_dropped_if_the_rest_is_admissible():
+    def settled(action):
+        return without_stop(Parsed(action), ("go to bed 1", "Say: end.")).action
+
+    assert settled("Go to bed 1.") == "Go to bed 1"
+    for action in ("go to bed 1", "go to bed 2.", "say: end."):
+        assert settled(action) == action
+
+
+def test_only_forms_with_two_readings_have_one_to_choose():
+    for name in ("plain", "tools", "tool_chat", "compact"):
+        assert get_form(name).reading is None
+        with pytest.raises(ConfigError, match=f"reading='lenient' of form '{name}'.*has one"):
+            get_form(name).read_as("lenient")
+    with pytest.raises(ConfigError, match="expected strict or lenient"):
+        get_form("tags").read_as("loose")
+    shown = get_form("tags").read_as("lenient").showing("image")
+    assert shown.reading == "lenient"
+
+
+def test_an_action_alone_is_read_after_the_thought():
+    assert get_form("plain").parse("<think>\nleft?\n</think>\n\nup").action == "up"
+    assert get_form("plain").parse("<think>left</think>").valid_format is False
+    assert get_form("sotopia", answer="line").parse("<think>\nleave\n</think>\nleave").action
 
 
 # -- words ------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ ENVIRONMENTS = {
 """Characters at which each cuts an action."""
 UNITS = (
     *(" ", "\n", "[", "{", "<", "(", "0", "a", "[a", "<a> (", "a: ", '{"a":'),
-    *("<action>", "Action:"),
+    *("<action>", "Action:", "<think>", "</think>", "<tool_call>", "<|channel|>", "<|message|>"),
+    *("<function=a>", "<parameter=a>", "<arg_key>a</arg_key><arg_value>", "[a(b)]\n"),
 )
 
 
@@ -53,6 +54,7 @@ def _judged(text: str) -> None:
 
 READERS: dict[str, Callable[[str], object]] = {
     **{f"form {name}": get_form(name).parse for name in known_forms()},
+    **{f"{name}, lenient": get_form(name).read_as("lenient").parse for name in ("react", "tags")},
     "form sotopia, line": get_form("sotopia", answer="line").parse,
     **{f"parser {name}": get_parser(name) for name in ("react", "tags", "json", "tool")},
     "segments": _ranges,
