@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from creditrl.agents.outside import image_part, image_parts
 from creditrl.agents.prompts.tools import ACT_TOOL
 from creditrl.agents.reply_queue import FutureQueue
 from creditrl.chat import ChatAnswer, ChatClient, ChatMessage, ChatSettings
+from creditrl.envs.prompt import without_control_tokens
 from creditrl.envs.words import IMAGE_PLACEHOLDER
 from creditrl.errors import ConfigError, EngineError
 from creditrl.types import Prompt, Reply
@@ -140,14 +141,17 @@ def _parts(text: str, images: Sequence[Any]) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text}, *map(image_part, images)]
 
 
+def _said_to_it(message: Mapping[str, str]) -> ChatMessage:
+    role = "user" if message["role"] == "tool" else message["role"]
+    return {**message, "role": role, "content": without_control_tokens(message["content"])}
+
+
 def _messages(prompt: Prompt) -> list[ChatMessage]:
     # A tool result whose call is in the text before it, not in separate fields.
     messages: list[ChatMessage] = [
-        {**message, "role": "user"} if message["role"] == "tool" else dict(message)
-        for message in prompt.messages
+        dict(message) if message["role"] == "assistant" else _said_to_it(message)
+        for message in prompt.messages or ({"role": "user", "content": prompt.text},)
     ]
-    if not messages:
-        messages = [{"role": "user", "content": prompt.text}]
     if prompt.images:
         last = messages[-1]
         messages[-1] = {**last, "content": _parts(last["content"], prompt.images)}

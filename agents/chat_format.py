@@ -4,21 +4,31 @@ A conversation is tokens in, tokens out: sampled tokens never change, and each t
 the text after a sampled reply is derived from the tokenizer's chat template by rendering a dummy
 conversation, never by rendering the real one again, which would re-tokenise old replies (and let
 templates rewrite them, e.g. drop earlier thoughts).
+
+What an environment, a partner or a user says is tokenised as plain text: a control token written in
+a message, such as ``<|im_end|>`` in a product's title, would otherwise end the turn and let the
+text speak for the assistant. :data:`BREAK` breaks such a token, and :func:`token_ids` reads it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from creditrl.agents.parse import find_call
+from creditrl.agents.parse import CALL_MARKS, find_call
 from creditrl.envs.prompt import Message, PromptForm
+from creditrl.envs.words import IMAGE_PLACEHOLDER
 from creditrl.errors import ConfigError
 
-__all__ = ["ChatFormat", "paragraphs"]
+__all__ = ["BREAK", "ChatFormat", "paragraphs", "token_ids"]
+
+BREAK = "\ufdd0"
+"""Stands in a prompt's text where two tokens may not be one; a character for internal use, which no
+text has (Unicode, section 23.7)."""
 
 # Placeholder for earlier content in dummy conversations, which no template changes.
 _QUESTION = "QUESTIONzQUESTION"
@@ -31,6 +41,8 @@ _PROBE = {
     "function": {"name": _TOOL, "description": _TOOL, "parameters": {"type": "object"}},
 }
 _REMEMBERED = 4096
+_OF_FORMS = ("<think>", "</think>", "<action>", "</action>", IMAGE_PLACEHOLDER)
+"""Written by prompt forms, in their instructions and replies."""
 _THINK, _THOUGHT_END = "<think>", "</think>"
 
 
@@ -82,8 +94,8 @@ class ChatFormat:
         if self.has_template:
             return self._remembered(tuple(messages), None, tools)
         if len(messages) == 1 and messages[0].role == "user":
-            return self._begin + messages[0].content
-        return self._begin + paragraphs(messages)
+            return self._begin + self._plain(messages[0])
+        return self._begin + self._paragraphs(messages)
 
     def more(
         self,
@@ -103,7 +115,7 @@ class ChatFormat:
                 begins the next one (GLM).
         """
         if not self.has_template:
-            return "\n\n" + paragraphs(messages)
+            return "\n\n" + self._paragraphs(messages)
         listed = tools if tools and self._lists_tools else ()
         text = self._remembered(tuple(messages), reply_finished, listed)
         if reply_finished and last_id is not None:
@@ -170,7 +182,8 @@ class ChatFormat:
         text = self._message(text)
         sampled = text.removeprefix(self.opening)
         end = self.reply_end_id if find_call(text) is None else self._call_end_id
-        ids = [*self._tokenizer(sampled, add_special_tokens=False)["input_ids"], end]
+        sampled = self._plain(Message("assistant", sampled))
+        ids = [*token_ids(self._tokenizer, [sampled])[0], end]
         if len(ids) - 1 > max_new_tokens:
             raise ConfigError(
                 f"The reply {text!r} has {len(ids) - 1} tokens, and "
@@ -178,6 +191,51 @@ class ChatFormat:
                 "token that ends a reply included."
             )
         return tuple(ids[:max_new_tokens])
+
+    @cached_property
+    def _broken(self) -> list[tuple[frozenset[str], re.Pattern[str] | None, frozenset[int]]]:
+        """Control tokens with their first letters and lengths: of others, and of the assistant.
+
+        These are special tokens, and others that the template writes, such as DeepSeek's.
+        """
+        added = getattr(self._tokenizer, "added_tokens_decoder", {})
+        plain = {str(token) for token in added.values() if not token.special}
+        template = str(getattr(self._tokenizer, "chat_template", None) or "")
+        controls = {
+            text
+            for text in self._added.values()
+            if len(text) > 1
+            and text.strip()
+            and text not in _OF_FORMS
+            # Gemma has tokens for line ends and HTML, which are no control tokens.
+            and (text not in plain or text in template or text.startswith(("<|", "<｜")))
+        }
+        found = []
+        for some in (frozenset(controls), frozenset(controls.difference(CALL_MARKS))):
+            letters = "".join(re.escape(letter) for letter in sorted({text[0] for text in some}))
+            first = re.compile(f"[{letters}]") if some else None
+            found.append((some, first, frozenset(map(len, some))))
+        return found
+
+    def _plain(self, message: Message) -> str:
+        """Return a message's content with its control tokens broken.
+
+        Those of an assistant's thoughts and calls stay: it writes them.
+        """
+        text = message.content
+        controls, first, lengths = self._broken[message.role == "assistant"]
+        if first is None:
+            return text
+        parts, at = [], 0
+        for letter in first.finditer(text):
+            begin, after = letter.span()
+            if any(text[begin : begin + length] in controls for length in lengths):
+                parts.append(text[at:after])
+                at = after
+        return BREAK.join([*parts, text[at:]])
+
+    def _paragraphs(self, messages: Sequence[Message]) -> str:
+        return paragraphs([replace(m, content=self._plain(m)) for m in messages])
 
     def _remembered(
         self,
@@ -237,7 +295,7 @@ class ChatFormat:
         """The tokens that are written as one string wherever it stands."""
         added = getattr(self._tokenizer, "added_tokens_decoder", {})
         found = {int(token): str(text) for token, text in added.items()}
-        for token in self._tokenizer.all_special_ids:
+        for token in getattr(self._tokenizer, "all_special_ids", ()):
             found.setdefault(int(token), str(self._tokenizer.convert_ids_to_tokens(token)))
         return found
 
@@ -375,7 +433,7 @@ class ChatFormat:
 
     def _entry(self, message: Message, as_tool: bool | None = None) -> dict[str, Any]:
         """Return a message in the format of templates."""
-        entry = {"role": message.role, "content": message.content}
+        entry = {"role": message.role, "content": self._plain(message)}
         if message.role == "tool":
             if self._lists_tools if as_tool is None else as_tool:
                 entry["tool_call_id"] = message.call_id or _NO_CALL
@@ -425,6 +483,18 @@ def _with_tools(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]])
     at = next((k for k, m in enumerate(messages) if m.role == "user"), 0)
     shown = replace(messages[at], content=f"{told}\n\n{messages[at].content}")
     return [*messages[:at], shown, *messages[at + 1 :]]
+
+
+def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """Return the tokens of prompts' texts.
+
+    Special tokens are part of the text, because the chat format writes them; none is recognised
+    across :data:`BREAK`.
+    """
+    pieces = [text.split(BREAK) for text in texts]
+    flat = tokenizer([piece for parts in pieces for piece in parts], add_special_tokens=False)
+    ids = iter(flat["input_ids"])
+    return [[token for _ in parts for token in next(ids)] for parts in pieces]
 
 
 def paragraphs(messages: Sequence[Message]) -> str:

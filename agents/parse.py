@@ -23,7 +23,8 @@ CALL_MARKS = (
     *("<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>", "<|call|>"),  # GPT-OSS
     # DeepSeek, Kimi
     *("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"),
-    *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>"),
+    *("<｜tool▁calls▁end｜>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+    *("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|return|>"),
     *("<|tool_call_end|>", "<|tool_call_start|>", "<|python_tag|>", "<|tool_call|>"),
     *("<think>", "</think>", "[THINK]", "[/THINK]"),
 )

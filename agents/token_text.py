@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from creditrl.agents.chat_format import ChatFormat
+from creditrl.agents.chat_format import ChatFormat, token_ids
 from creditrl.agents.parse import CALL_MARKS
 from creditrl.envs.words import IMAGE_PLACEHOLDER
 from creditrl.errors import ConfigError
@@ -76,8 +76,7 @@ class TokenText:
             if len(known) + len(new) > _CACHED_STRINGS:
                 known.clear()
                 new = list(dict.fromkeys(p.text for p in prompts))
-            # Special tokens are already part of the text: the chat format writes them.
-            ids = self.tokenizer(new, add_special_tokens=False)["input_ids"]
+            ids = token_ids(self.tokenizer, new)
             known.update(zip(new, map(tuple, ids), strict=True))
         found = [p.prefix_ids + known[p.text] if p.prefix_ids else known[p.text] for p in prompts]
         for prompt, tokens in zip(prompts, found, strict=True):
@@ -88,8 +87,7 @@ class TokenText:
         """Return how many tokens the policy would read."""
         ids = self._tokens_of.get(prompt.text)
         if ids is None:
-            found = self.tokenizer(prompt.text, add_special_tokens=False)["input_ids"]
-            ids = self._tokens_of[prompt.text] = tuple(found)
+            ids = self._tokens_of[prompt.text] = tuple(token_ids(self.tokenizer, [prompt.text])[0])
         return len(prompt.prefix_ids) + len(ids)
 
     def plain_ids(self, prompts: Sequence[Prompt], context: int) -> list[tuple[int, ...]]:

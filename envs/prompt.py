@@ -24,6 +24,7 @@ __all__ = [
     "parse_tags",
     "split_thought",
     "undecorated",
+    "without_control_tokens",
     "without_stop",
 ]
 
@@ -32,6 +33,11 @@ Reading = Literal["strict", "lenient"]
 _CJK = re.compile(r"[\u4e00-\u9fff]")  # verl-agent's range: CJK unified ideographs
 _THOUGHT_TAG = re.compile(r"<(?P<close>/?)(?:seed:)?think(?:ing)?>|\[(?P<end>/?)THINK\]")
 """Tags of most models, of Seed-OSS and of Mistral's."""
+_CONTROL = re.compile(
+    r"<[|\uff5c][^\s<>]{1,40}[|\uff5c]>|</?s>|<(?:start|end)_of_turn>|<[be]os>"
+    r"|\[/?(?:INST|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|SYSTEM_PROMPT)\]"
+)
+"""Of ChatML, Llama, DeepSeek and others; SentencePiece; Gemma; Mistral."""
 _CHANNEL, _MESSAGE = "<|channel|>", "<|message|>"
 _MESSAGE_END = re.compile(r"<\|(?:start|end|call|return)\|>")
 _EXACT, _EXACT_END = re.compile("<action>"), re.compile("</action>")
@@ -146,6 +152,15 @@ class Thought:
     thoughts."""
     unfinished: str = ""
     """The end of the reply if it is a thought that is never closed."""
+
+
+def without_control_tokens(text: str) -> str:
+    """Return a text with a space in what looks like a control token of a model.
+
+    For models behind endpoints, whose tokenizer is unknown; agents with a tokenizer read the text
+    unchanged (:class:`creditrl.agents.ChatFormat`).
+    """
+    return _CONTROL.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
 
 
 def split_thought(reply: str) -> Thought:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from creditrl.envs.prompt import without_control_tokens
 from creditrl.envs.sotopia.dialogue import Transcript
 from creditrl.envs.sotopia.rendering import context, turn_lines
 from creditrl.errors import ConfigError, did_you_mean
@@ -114,11 +115,13 @@ def judge_prompt(
 ) -> list[dict[str, str]]:
     """Return the messages that ask for a verdict on a dialogue.
 
-    The judge reads all backgrounds, secrets and goals; turns without any action are left out.
+    The judge reads all backgrounds, secrets and goals; turns without any action are left out. In
+    what participants say, headings and control tokens are written with spaces, so that no one can
+    end the conversation for the judge.
     """
     names = transcript.combination.names
     turns = [
-        line
+        _quoted(line)
         for line, turn in zip(turn_lines(transcript.turns, names), transcript.turns, strict=True)
         if any(action.kind != "none" for action in turn)
     ]
@@ -145,6 +148,10 @@ def judge_prompt(
             ),
         }
     ]
+
+
+def _quoted(line: str) -> str:
+    return without_control_tokens(" ".join(line.splitlines())).replace("===", "= = =")
 
 
 def repair_prompt(

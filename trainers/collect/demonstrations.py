@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from creditrl.agents.chat_format import token_ids
 from creditrl.agents.choices import Choices
 from creditrl.agents.pictures import PictureReader
 from creditrl.agents.rollout import Recording, run_episodes
@@ -80,7 +81,7 @@ class Demonstrator:
             if options is not None and ids not in options.ids:
                 self.noisy.add((prompt.copy, prompt.turn))
             shown = prompt if self.pictures is None else self.pictures.marked(prompt)
-            prompt_ids = self.tokenizer(shown.text, add_special_tokens=False)["input_ids"]
+            (prompt_ids,) = token_ids(self.tokenizer, [shown.text])
             replies.append(
                 Reply(
                     text=text,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from creditrl.agents.chat_format import token_ids
 from creditrl.agents.conversation import Conversation
 from creditrl.agents.prompts import get_form
 from creditrl.config import read_toml
@@ -113,7 +114,7 @@ def _in_tokens(
         prompt = talk.prompt(
             form, agent, trajectory.env_id, turn.observation, opening, row=0, copy=0
         )
-        more = tokenizer(prompt.text, add_special_tokens=False)["input_ids"]
+        (more,) = token_ids(tokenizer, [prompt.text])
         reply = Reply(
             text,
             prompt_ids=prompt.prefix_ids + tuple(more),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from creditrl.agents.chat_format import ChatFormat
+from creditrl.agents.chat_format import ChatFormat, token_ids
 from creditrl.agents.prompts.cloze import cloze
 from creditrl.checked import Bounds, Checked, Count
 from creditrl.envs.prompt import Ask
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["HindsightConfig", "HindsightModel"]
+
+_SIGN = "SIGNzSIGN"
+"""Placeholder of the outcome's token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +188,7 @@ class HindsightModel(LearnedModel):
             for place in places:
                 texts.append(self._text(trajectory, place, self.config.reach))
                 replies.append(trajectory.turns[place].reply_ids)
-        ids = self._tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+        ids = token_ids(self._tokenizer, texts) if texts else []
         turns = [
             Turn("", "", "", 0.0, prompt_ids=self._cut(tuple(prompt), reply), reply_ids=reply)
             for prompt, reply in zip(ids, replies, strict=True)
@@ -207,10 +210,11 @@ class HindsightModel(LearnedModel):
             words,
             final=trajectory.final_observation,
             bare=self.config.bare,
-            told="" if self._has_digits else self._sign(told),
+            told="" if self._has_digits else _SIGN,
             reach=reach,
         )
-        return self._format.first(messages)
+        # Within a message, a special token would be plain text.
+        return self._format.first(messages).replace(_SIGN, self._sign(told))
 
     def _sign(self, outcome: float) -> str:
         """Return a token that every tokenizer has, a different one for each half of outcomes.
