@@ -12,6 +12,7 @@ text speak for the assistant. :data:`BREAK` breaks such a token, and :func:`toke
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from creditrl.envs.prompt import Message, PromptForm
 from creditrl.envs.words import IMAGE_PLACEHOLDER
 from creditrl.errors import ConfigError
 
-__all__ = ["BREAK", "ChatFormat", "paragraphs", "token_ids"]
+__all__ = ["BREAK", "ChatFormat", "paragraphs", "pin_date", "token_ids"]
 
 BREAK = "\ufdd0"
 """Stands in a prompt's text where two tokens may not be one; a character for internal use, which no
@@ -36,6 +37,7 @@ _ANSWER = "ANSWERzANSWER"
 _TOOL, _RESULT = "TOOLzTOOL", "RESULTzRESULT"
 _NO_CALL = "000000000"
 """Id of a call that has none; Mistral's templates require nine letters or digits."""
+_NOW = re.compile(r"""strftime_now\(\s{0,9}(["'])(?P<format>[^"'\n]{1,99})\1\s{0,9}\)""")
 _PROBE = {
     "type": "function",
     "function": {"name": _TOOL, "description": _TOOL, "parameters": {"type": "object"}},
@@ -66,6 +68,7 @@ class ChatFormat:
     def __init__(self, tokenizer: Any, *, template_kwargs: Mapping[str, Any] | None = None) -> None:
         self._tokenizer = tokenizer
         self._kwargs = dict(template_kwargs or {})
+        self._source = getattr(tokenizer, "chat_template", None)
         self.has_template = bool(getattr(tokenizer, "chat_template", None))
         self.turn_end, self.turn_end_id = self._turn_end() if self.has_template else ("", None)
         self._lead = self._channel_header() if self.has_template else ""
@@ -75,6 +78,18 @@ class ChatFormat:
         self._texts: dict[tuple[tuple[Message, ...], bool | None, str], str] = {}
         self._calls: dict[str, str] = {}
         self._checked: set[str] = set()
+
+    @property
+    def dated(self) -> bool:
+        """Whether the template writes today's date (Llama 3.2, GPT-OSS)."""
+        return any("strftime_now(" in text for text in _texts_of(self._source))
+
+    def pin_date(self, date: str) -> None:
+        """Make the tokenizer's template write this date; see the function of that name."""
+        self._tokenizer.chat_template = self._source
+        pin_date(self._tokenizer, date)
+        self._texts.clear()
+        self._calls.clear()
 
     def first(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         """Return the text of a prompt: all messages, up to where the assistant begins to write.
@@ -483,6 +498,46 @@ def _with_tools(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]])
     at = next((k for k, m in enumerate(messages) if m.role == "user"), 0)
     shown = replace(messages[at], content=f"{told}\n\n{messages[at].content}")
     return [*messages[:at], shown, *messages[at + 1 :]]
+
+
+def pin_date(tokenizer: Any, date: str) -> None:
+    """Make a tokenizer's template write this date instead of today's, wherever it is used.
+
+    The date becomes part of the template, and so of a saved tokenizer: a policy that reads another
+    date every day does not answer twice alike, and no run could be repeated.
+
+    Args:
+        tokenizer: its ``chat_template`` is replaced.
+        date: ``YYYY-MM-DD``; a time of day is written as midnight.
+
+    Raises:
+        ConfigError: the date is none, or the template computes its format.
+    """
+    try:
+        day = datetime.datetime.fromisoformat(date)
+    except ValueError:
+        raise ConfigError(f"date={date!r}: expected YYYY-MM-DD, e.g. '2026-01-31'.") from None
+    template = getattr(tokenizer, "chat_template", None)
+    pinned = [
+        _NOW.sub(lambda found: json.dumps(day.strftime(found["format"])), text)
+        for text in _texts_of(template)
+    ]
+    if any("strftime_now(" in text for text in pinned):
+        raise ConfigError(
+            "The tokenizer's chat template writes today's date in a format that it computes, so "
+            "the date cannot be fixed: write the format in the template, as in "
+            "strftime_now('%d %b %Y')."
+        )
+    if isinstance(template, dict):
+        tokenizer.chat_template = dict(zip(template, pinned, strict=True))
+    elif pinned:
+        (tokenizer.chat_template,) = pinned
+
+
+def _texts_of(template: Any) -> list[str]:
+    """Return a tokenizer's templates; some have one by name for each purpose."""
+    found = template.values() if isinstance(template, dict) else [template]
+    return [text for text in found if text]
 
 
 def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:

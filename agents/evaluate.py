@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import platform
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from creditrl.agents.base import Agent
 from creditrl.agents.budget import BUDGET_SPENT, Budget, Meter
 from creditrl.agents.callable import as_agent, is_coroutine, takes_batches
 from creditrl.agents.eval_result import EpisodeResult, EvalResult, measure, plain_value
-from creditrl.agents.journal import EpisodeFiles
+from creditrl.agents.journal import EpisodeFiles, has_begun, read_header
 from creditrl.agents.ledger import Ledger
 from creditrl.agents.prompting import form_for
 from creditrl.agents.prompts import get_form
@@ -149,10 +151,12 @@ def evaluate(
         if hashes is not None:
             check_hashes(venv, resolved, seed, hashes)
         player = _player(agent, venv)
+        date = _pin_date(player, files)
         form = form_for(player, form, venv.env_class.env_id, venv.config, reading)
         ledger = Ledger(budget or Budget(), on_episode)
         play = _Evaluation(
-            venv, player, form, resolved, seed, retries, schedule, ledger, watch or Watch()
+            *(venv, player, form, resolved, seed, retries, schedule, ledger),
+            *(watch or Watch(), date),
         )
         play.run(files)
         options = asdict(venv.config)
@@ -188,6 +192,7 @@ class _Evaluation:
         schedule: Schedule,
         ledger: Ledger,
         watch: Watch,
+        date: str = "",
     ) -> None:
         self.venv = venv
         self.agent = agent
@@ -199,6 +204,7 @@ class _Evaluation:
         self.seed = seed
         self.retries = retries
         self.schedule = schedule
+        self.date = date
         self.trials: int = getattr(form, "trials", 1)
         self.finished = ledger.finished
         self.retried = 0
@@ -241,6 +247,8 @@ class _Evaluation:
         counts = self.ledger.report(len(self.tasks), self.meter.stopped)
         if self.retried:
             counts["retried"] = self.retried
+        if self.date:
+            counts["date"] = self.date
         if self.trials > 1:
             solved = [e.trials for e in self.finished.values() if e.success]
             count = len([e for e in self.finished.values() if not e.error])
@@ -257,6 +265,7 @@ class _Evaluation:
             "agent": self.meter.name,
             "form": self.form.name,
             **({} if self.form.reading is None else {"reading": self.form.reading}),
+            **({"date": self.date} if self.date else {}),
             "trials": self.trials,
             "seed": self.seed,
             "tasks": [task.id for task in self.tasks],
@@ -507,6 +516,21 @@ def _player(agent: Agent | Callable[..., Any], venv: TextVectorEnv) -> Agent:
     if not isinstance(made, Agent):
         raise ConfigError(f"{name}(venv) returned {type(made).__name__}: {expected}")
     return made
+
+
+def _pin_date(agent: Agent, files: EpisodeFiles | None) -> str:
+    """Return the date that an agent's chat template writes in every prompt, also after a resume.
+
+    Empty if it writes none.
+    """
+    chat = getattr(agent, "chat_format", None)
+    if not getattr(chat, "dated", False):
+        return ""
+    date = datetime.date.today().isoformat()
+    if files is not None and has_begun(Path(files.journal)):
+        date = str(read_header(Path(files.journal)).get("what", {}).get("date", date))
+    chat.pin_date(date)
+    return date
 
 
 def episode_result(

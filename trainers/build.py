@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from creditrl.agents.chat_format import pin_date
 from creditrl.agents.prompts import get_form
 from creditrl.agents.transformers import device_of
 from creditrl.envs.vector import TextVectorEnv
@@ -52,7 +53,10 @@ def _begun_policy(
 ) -> Policy:
     cfg, seed = config.policy, config.run.seed
     if cfg.model != "small":
-        return Policy.load(cfg.model, lora=cfg.lora, dtype=cfg.dtype, device=device, seed=seed)
+        policy = Policy.load(cfg.model, lora=cfg.lora, dtype=cfg.dtype, device=device, seed=seed)
+        if cfg.date is not None:
+            pin_date(policy.tokenizer, cfg.date)
+        return policy
     if tokenizer is None:
         assert environment is not None, "one of the two is given"
         episodes = cfg.tokenizer_episodes

@@ -83,6 +83,10 @@ class PolicyConfig:
     compile: bool = False
     """Compile the decoder's blocks and the scoring of tokens with torch.compile: the start takes
     seconds longer, and a CPU needs a compiler. Decoding and reading pictures do not change."""
+    date: str | None = None
+    """Date that the model's chat template writes in prompts if it writes today's (Llama 3.2,
+    GPT-OSS), ``YYYY-MM-DD``; it becomes part of the saved tokenizer. None: the day on which the run
+    starts, which its config records."""
     tokenizer_episodes: Count = 200
     """Expert or random episodes whose text trains the small policy's tokenizer."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,6 +177,9 @@ def run_request(
     from creditrl.trainers.plan.advice import plan_line
 
     device_of(config.policy.device)  # a wrong one is refused before there is a folder
+    if config.policy.model != "small" and config.policy.date is None:
+        today = datetime.date.today().isoformat()
+        config = replace(config, policy=replace(config.policy, date=today))
     folder = _folder(config, command, trust)
     from creditrl.trainers.run import run_training
 

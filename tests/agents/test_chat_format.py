@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from creditrl.agents.chat_format import ChatFormat
+from creditrl.agents.chat_format import ChatFormat, pin_date
 from creditrl.agents.conversation import Conversation
 from creditrl.agents.prompts import get_form
 from creditrl.envs.prompt import Message
 from creditrl.errors import ConfigError
 
-pytest.importorskip("transformers")
+AutoTokenizer = pytest.importorskip("transformers").AutoTokenizer
 
 LAST_ONLY = "<|im_start|>{{ messages[-1]['content'] }}<|im_end|>"
 
@@ -62,3 +62,37 @@ def test_a_reply_that_ended_at_a_stop_string_gets_the_end_of_turn(chat_tokenizer
         asked = (Message("user", "a wall"),)
         text = Conversation(prefix_ids=(1, last))._render(agent, asked, get_form("react"))
         assert text.startswith(ended + "\n<|im_start|>user")
+
+
+DATED = (
+    "{% if date_string is not defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
+    '<|im_start|>Today: {{ date_string }}, {{ strftime_now( "%H:%M" ) }}.<|im_end|>'
+    "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+)
+HELLO = [Message("user", "hello")]
+
+
+def test_a_template_that_writes_todays_date_writes_a_pinned_one(chat_tokenizer_maker, tmp_path):
+    tokenizer = chat_tokenizer_maker(DATED)
+    chat = ChatFormat(tokenizer)
+    assert chat.dated and not ChatFormat(chat_tokenizer_maker(LAST_ONLY)).dated
+    for date, written in (("2024-07-26", "26 Jul 2024"), ("2026-01-02", "02 Jan 2026")):
+        chat.pin_date(date)
+        assert f"Today: {written}, 00:00." in chat.first(HELLO)
+    # A saved tokenizer keeps the date, and so has none to pin.
+    tokenizer.save_pretrained(tmp_path)
+    loaded = ChatFormat(AutoTokenizer.from_pretrained(tmp_path))
+    assert loaded.first(HELLO) == chat.first(HELLO) and not loaded.dated
+
+
+def test_a_date_that_cannot_be_pinned_is_refused(chat_tokenizer_maker):
+    tokenizer = chat_tokenizer_maker("{{ strftime_now(messages[0].content) }}")
+    with pytest.raises(ConfigError, match="a format that it computes"):
+        pin_date(tokenizer, "2026-01-02")
+    with pytest.raises(ConfigError, match="date='2 Jan': expected YYYY-MM-DD"):
+        pin_date(tokenizer, "2 Jan")
+    named = chat_tokenizer_maker(LAST_ONLY)
+    named.chat_template = {"default": DATED, "rag": LAST_ONLY}
+    pin_date(named, "2026-01-02")
+    assert "02 Jan 2026" in named.chat_template["default"]
+    assert named.chat_template["rag"] == LAST_ONLY

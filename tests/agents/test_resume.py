@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
+from types import SimpleNamespace
 
 import pytest
+from byte_tokens import byte_tokenizer
 from chat_server import Plan
 from walker import Walker
 
 from creditrl.agents import ChatAgent, evaluate
 from creditrl.agents.budget import Budget, Meter
+from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.journal import EpisodeFiles, Journal
 from creditrl.errors import ConfigError, CreditRLError, DataError, RunFolderError
 from creditrl.types import Prompt, Reply
@@ -117,6 +121,34 @@ def test_an_interrupted_evaluation_resumes_without_replaying_episodes(tmp_path):
     assert found.reports["spent"]["turns"] == 60 + second.asked
     again = Walker()
     assert play(again, files=EpisodeFiles(journal)).episodes == whole.episodes and again.asked == 0
+
+
+def test_a_resumed_evaluation_writes_the_date_of_its_first_day(tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+
+    class Dated(Walker):
+        def __init__(self, **options):
+            super().__init__(**options)
+            template = "{{ strftime_now('%d %b %Y') }}\n{{ messages[0].content }}"
+            self.chat_format = ChatFormat(byte_tokenizer(template))
+            self.dates = set()
+
+        def act(self, prompts):
+            self.dates |= {prompt.text.partition("\n")[0] for prompt in prompts}
+            return super().act(prompts)
+
+    days = iter(["2026-01-02", "2026-01-03", "2026-01-04"])
+    today = SimpleNamespace(isoformat=lambda: next(days))
+    date = SimpleNamespace(today=lambda: today)
+    module = sys.modules["creditrl.agents.evaluate"]  # the package has a function of that name
+    monkeypatch.setattr(module, "datetime", SimpleNamespace(date=date))
+    files = EpisodeFiles(tmp_path / "j.jsonl")
+    first, second, other = Dated(tokens=1, dies_after=60), Dated(tokens=1), Dated(tokens=1)
+    with pytest.raises(KeyboardInterrupt):
+        play(first, files=files)
+    found = play(second, files=files)
+    assert first.dates == second.dates == {"02 Jan 2026"} and found.reports["date"] == "2026-01-02"
+    assert play(other).reports["date"] == "2026-01-04" and other.dates == {"04 Jan 2026"}
 
 
 def test_a_journal_of_another_evaluation_is_refused(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -14,11 +15,15 @@ import pytest
 
 import creditrl.trainers as t
 from creditrl.agents import evaluate
+from creditrl.agents.chat_format import ChatFormat
 from creditrl.cli import run
+from creditrl.envs.prompt import Message
 from creditrl.errors import ConfigError, RunFolderError, UnknownNameError
+from creditrl.trainers.build import build_policy
 from creditrl.trainers.live import LiveCurve, in_notebook
 from creditrl.trainers.methods import base
 from creditrl.trainers.methods.grpo import GRPO, GRPOConfig
+from creditrl.trainers.models.policy import Policy
 
 TINY: dict[str, Any] = {
     "policy": {"small": {"layers": 1, "hidden": 16, "heads": 2}, "tokenizer_episodes": 16},
@@ -137,3 +142,25 @@ def test_a_live_curve_is_redrawn_no_more_often_than_requested(monkeypatch):
         curve({"phase": "train", "update": update, "environment_turns": update, "success": 0.5})
         now[0] += 1.0
     assert len(shown) == 3 and shown[0].data.startswith(b"\x89PNG")
+
+
+def test_a_run_records_the_date_that_its_template_writes(trained, tmp_path, monkeypatch):
+    begun: list[Any] = []
+    take = "creditrl.trainers.run.run_training"
+    monkeypatch.setattr(take, lambda config, *rest: begun.append(config))
+    base = Policy.load(trained.folder / "policy" / "last", device="cpu")
+    base.tokenizer.chat_template = "{{ strftime_now('%d %b %Y') }}{{ messages[0].content }}"
+    base.save(tmp_path / "base")
+    options = {**TINY, "policy": {"model": str(tmp_path / "base"), "device": "cpu"}}
+    t.train("@quickstart", options, folder=tmp_path / "one")
+    today = begun[0].policy.date
+    written = tmp_path / "one" / "config.toml"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", today) and f'date = "{today}"' in written.read_text()
+    # Resumed on another day, it writes the same date.
+    written.write_text(written.read_text().replace(today, "2026-01-02"))
+    t.train(folder=tmp_path / "one", run={"resume": True}, trust=True)
+    assert begun[1].policy.date == "2026-01-02"
+    tokenizer = build_policy(begun[1], "cpu").tokenizer
+    assert ChatFormat(tokenizer).first([Message("user", "Hi")]) == "02 Jan 2026Hi"
+    t.train("@quickstart", TINY, folder=tmp_path / "two")
+    assert begun[2].policy.date is None  # a small policy's template writes none
