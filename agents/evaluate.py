@@ -524,7 +524,7 @@ def _pin_date(agent: Agent, files: EpisodeFiles | None) -> str:
     Empty if it writes none.
     """
     chat = getattr(agent, "chat_format", None)
-    if not getattr(chat, "dated", False):
+    if chat is None or not getattr(chat, "dated", False):
         return ""
     date = datetime.date.today().isoformat()
     if files is not None and has_begun(Path(files.journal)):
