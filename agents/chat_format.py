@@ -196,7 +196,8 @@ class ChatFormat:
         """
         text = self._message(text)
         sampled = text.removeprefix(self.opening)
-        end = self.reply_end_id if find_call(text) is None else self._call_end_id
+        calls = self._lists_tools and find_call(text) is not None
+        end = self._call_end_id if calls else self.reply_end_id
         sampled = self._plain(Message("assistant", sampled))
         ids = [*token_ids(self._tokenizer, [sampled])[0], end]
         if len(ids) - 1 > max_new_tokens:
@@ -324,8 +325,6 @@ class ChatFormat:
     @cached_property
     def _call_end_id(self) -> int:
         """Id of the token that ends a reply with a call."""
-        if not self._lists_tools:
-            return self.reply_end_id
         ids = {text: token for token, text in self._added.items()}
         if self._lead:
             return ids.get("<|call|>", self.reply_end_id)
