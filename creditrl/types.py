@@ -95,6 +95,9 @@ class Snapshot:
         packed = pickle.dumps(values, pickle.HIGHEST_PROTOCOL)
         return _unpacked, (packed, _digest(packed))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Snapshot:
+        return self  # it is immutable
+
 
 def _unpacked(packed: bytes, digest: bytes) -> Snapshot:
     if not isinstance(packed, bytes) or _digest(packed) != digest:

@@ -32,9 +32,9 @@ __all__ = [
     "Copies",
     "Effect",
     "Engine",
+    "EnvCore",
     "EnvParts",
     "Frame",
-    "LiveSpec",
     "TextEnv",
     "UnicodeText",
     "View",
@@ -135,6 +135,8 @@ LONGEST_ACTION = 4096
 """Default number of characters at which an action is cut."""
 _LONGEST_PLAN = 10_000
 """Actions after which an expert counts as one that never finishes."""
+_SAVED = "snapshots"
+"""Name of the snapshots among a pickle's attributes."""
 
 
 class Engine(ABC):
@@ -507,11 +509,24 @@ class EnvParts:
 ConfigT = TypeVar("ConfigT")
 
 
-class LiveSpec:
-    """The spec that made an environment; it records whether the engine is live."""
+class EnvCore(ABC):
+    """What one copy of an environment and many share: their parts, their spec, how they pickle."""
 
+    config: Any
+    copies: Any
+    tasks: TaskSet
     _parts: EnvParts
+    _all: IntArray
     _spec: EnvSpec | None = None
+
+    @abstractmethod
+    def _put_together(self) -> None:
+        """Build the parts, ``tasks``, ``copies`` and the indices of all copies, ``_all``."""
+
+    @property
+    @abstractmethod
+    def has_begun(self) -> bool:
+        """Whether :meth:`reset` was called."""
 
     @property
     def spec(self) -> EnvSpec | None:
@@ -524,8 +539,30 @@ class LiveSpec:
     def spec(self, spec: EnvSpec | None) -> None:
         self._spec = spec
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what pickle and ``copy.deepcopy`` keep: options and snapshots, not the engine.
 
-class TextEnv(LiveSpec, gym.Env[Any, str], Generic[ConfigT]):
+        An engine may hold what neither can copy, and data that copies in a process share.
+
+        Raises:
+            SnapshotError: a live model or simulator takes part in the episode.
+        """
+        built = {"copies", "_parts", "_all"}
+        if self.tasks is self._parts.tasks:  # else the caller chose among them
+            built.add("tasks")
+        state = {key: value for key, value in self.__dict__.items() if key not in built}
+        return {**state, _SAVED: self.copies.snapshot(self._all) if self.has_begun else []}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        saved = state.pop(_SAVED)
+        self.__dict__.update(state)
+        self._put_together()
+        self.tasks = state.get("tasks", self.tasks)
+        if saved:
+            self.copies.restore(self._all, saved)
+
+
+class TextEnv(EnvCore, gym.Env[Any, str], Generic[ConfigT]):
     """One copy of an environment, with Gymnasium's interface.
 
     A subclass sets ``env_id``, ``config_class`` (a frozen dataclass of keyword options) and
@@ -585,19 +622,27 @@ class TextEnv(LiveSpec, gym.Env[Any, str], Generic[ConfigT]):
                 f"Known: {', '.join(self.metadata['render_modes'])}."
             )
         self.config: ConfigT = self.configure(options)
+        self._put_together()
+        warn_of_gaps(self.tasks)
+        self.render_mode = render_mode
+        self.observation_space = self._parts.observation_space()
+        self.action_space = UnicodeText(self._parts.action_length)
+        self._only = None if task is None else self.tasks.resolve(task)
+        self._begun = False
+
+    def _put_together(self) -> None:
         parts = self.build(self.config, 1)
-        warn_of_gaps(parts.tasks)
+        self._parts = parts
         self.tasks = parts.tasks
         self.copies = Copies(
             parts.engine, self.env_id, parts.max_turns, action_length=parts.action_length
         )
-        self.render_mode = render_mode
-        self.observation_space = parts.observation_space()
-        self.action_space = UnicodeText(parts.action_length)
-        self._parts = parts
-        self._only = None if task is None else self.tasks.resolve(task)
-        self._index = parts.engine.every
-        self._begun = False
+        self._all = parts.engine.every
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether :meth:`reset` was called."""
+        return self._begun
 
     @property
     def task(self) -> Task:
@@ -617,7 +662,7 @@ class TextEnv(LiveSpec, gym.Env[Any, str], Generic[ConfigT]):
         super().reset(seed=seed)
         which = check_reset_options(options, ("task",)).get("task", self._only)
         task, episode_seed = draw_task(self.tasks, self.np_random, which)
-        frame = self.copies.begin(self._index, [task], [episode_seed])
+        frame = self.copies.begin(self._all, [task], [episode_seed])
         self._begun = True
         self._show()
         return self._observation(frame), self._info(frame)
@@ -634,7 +679,7 @@ class TextEnv(LiveSpec, gym.Env[Any, str], Generic[ConfigT]):
         if not self._begun or self.copies.over[0]:
             state = "is over" if self._begun else "has not begun"
             raise EpisodeOverError(f"The episode {state}: call reset() before step().")
-        frame = self.copies.step(self._index, [action])
+        frame = self.copies.step(self._all, [action])
         self._show()
         return (
             self._observation(frame),
@@ -647,7 +692,7 @@ class TextEnv(LiveSpec, gym.Env[Any, str], Generic[ConfigT]):
     def snapshot(self) -> Snapshot:
         """Return everything needed to continue from here, RNG and turn counter included."""
         self._require_begun("snapshot()")
-        return self.copies.snapshot(self._index, self.np_random.bit_generator.state)[0]
+        return self.copies.snapshot(self._all, self.np_random.bit_generator.state)[0]
 
     def restore(self, snap: Snapshot) -> tuple[Any, dict[str, Any]]:
         """Continue from ``snap``; returns the observation and info of that moment.
@@ -655,7 +700,7 @@ class TextEnv(LiveSpec, gym.Env[Any, str], Generic[ConfigT]):
         Raises:
             SnapshotError: it belongs to another environment or version.
         """
-        frame = self.copies.restore(self._index, [snap])
+        frame = self.copies.restore(self._all, [snap])
         if snap.rng is not None:
             self.np_random.bit_generator.state = snap.rng
         self._begun = True
@@ -664,7 +709,7 @@ class TextEnv(LiveSpec, gym.Env[Any, str], Generic[ConfigT]):
     def state_key(self, source: StateSource = "state") -> bytes:
         """Return canonical bytes of the state: equal keys mean equal states."""
         self._require_begun("state_key()")
-        return self.copies.state_keys(self._index, source)[0]
+        return self.copies.state_keys(self._all, source)[0]
 
     def expert_action(self) -> str | None:
         """Return an expert's next action, or None if there is none."""
@@ -674,7 +719,7 @@ class TextEnv(LiveSpec, gym.Env[Any, str], Generic[ConfigT]):
     def expert_plan(self) -> list[str] | None:
         """Return the actions that finish the episode; None if the expert has no plan."""
         self._require_begun("expert_plan()")
-        return self.copies.expert_plans(self._index)[0]
+        return self.copies.expert_plans(self._all)[0]
 
     def segment_key(self) -> str:
         """Name the sub-goal that the last action served."""
@@ -699,7 +744,7 @@ class TextEnv(LiveSpec, gym.Env[Any, str], Generic[ConfigT]):
         or the episode ends.
         """
         draws = "rgb_array" in self.metadata["render_modes"]
-        frame = self.copies.begin(self._index, [task], [seed])
+        frame = self.copies.begin(self._all, [task], [seed])
         self._begun = True
 
         def still(action: str) -> Still:
@@ -712,7 +757,7 @@ class TextEnv(LiveSpec, gym.Env[Any, str], Generic[ConfigT]):
             if self.copies.over[0]:
                 break
             stills.append(still(action))
-            frame = self.copies.step(self._index, [action])
+            frame = self.copies.step(self._all, [action])
         return [*stills, still("")]
 
     def render_gif(

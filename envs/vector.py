@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from creditrl.envs.base import (
     Copies,
     Engine,
-    EnvParts,
+    EnvCore,
     Frame,
-    LiveSpec,
     TextEnv,
     UnicodeText,
     check_reset_options,
@@ -48,7 +47,7 @@ _KEYWORDS = (
 )
 
 
-class TextVectorEnv(LiveSpec, VectorEnv[Any, Any, Any]):
+class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
     """``num_envs`` copies of a :class:`TextEnv`, as built by ``gym.make_vec``.
 
     A subclass sets ``env_class``. Copies ``g * group_size .. (g + 1) * group_size - 1`` are group
@@ -107,59 +106,25 @@ class TextVectorEnv(LiveSpec, VectorEnv[Any, Any, Any]):
                 f"Known: {', '.join(env_class.metadata['render_modes'])}."
             )
         self.config = env_class.configure(options, _KEYWORDS)
-        # With workers, this process keeps the tasks and one idle copy, whose data forks share.
-        parts: EnvParts = env_class.build(self.config, 1 if workers else num_envs)
-        warn_of_gaps(parts.tasks)
-        self._parts = parts
-        self.tasks = parts.tasks
+        if max_episode_steps is not None and max_episode_steps < 1:
+            raise ConfigError(f"max_episode_steps={max_episode_steps}: expected 1 or more.")
         self.num_envs = num_envs
         self.group_size = group_size
         self.num_groups = num_envs // group_size
         self.workers = workers
+        self._worker_context = worker_context
+        self._worker_timeout = worker_timeout
+        self._max_steps = max_episode_steps
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {**env_class.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = render_mode
-        self.single_observation_space = parts.observation_space()
-        self.single_action_space = UnicodeText(parts.action_length)
+        self._put_together()
+        warn_of_gaps(self.tasks)
+        self.single_observation_space = self._parts.observation_space()
+        self.single_action_space = UnicodeText(self._parts.action_length)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        if max_episode_steps is not None and max_episode_steps < 1:
-            raise ConfigError(f"max_episode_steps={max_episode_steps}: expected 1 or more.")
-        self.copies: Copies | WorkerPool
-        if workers and worker_context == "ray":
-            # Not needed on a single machine, so not imported there.
-            from creditrl.envs.ray_pool import RayPool
-
-            self.copies = RayPool(
-                env_class,
-                self.config,
-                parts.max_turns,
-                num_envs,
-                workers,
-                max_steps=max_episode_steps,
-            )
-        elif workers:
-            self.copies = WorkerPool(
-                env_class,
-                self.config,
-                parts.max_turns,
-                num_envs,
-                workers,
-                worker_context,
-                max_steps=max_episode_steps,
-                timeout=worker_timeout,
-            )
-        else:
-            self.copies = Copies(
-                parts.engine,
-                env_class.env_id,
-                parts.max_turns,
-                max_episode_steps,
-                action_length=parts.action_length,
-            )
-
         self._only = None if task is None else self.tasks.resolve(task)
-        self._all = np.arange(num_envs, dtype=np.int64) if workers else parts.engine.every
         self._group = self._all // group_size
         self._rngs: list[np.random.Generator | None] = [None] * self.num_groups
         # Episodes drawn so far, per group: number of the episode -> (task, seed). A member that
@@ -174,6 +139,46 @@ class TextVectorEnv(LiveSpec, VectorEnv[Any, Any, Any]):
         self._image: NDArray[np.uint8] | None = None
         self._info: dict[str, NDArray[Any]] = {}
         self._seed_N = np.zeros(num_envs, dtype=np.int64)
+
+    def _put_together(self) -> None:
+        env_class, workers = self.env_class, self.workers
+        # With workers, this process keeps the tasks and one idle copy, whose data forks share.
+        parts = env_class.build(self.config, 1 if workers else self.num_envs)
+        self._parts = parts
+        self.tasks = parts.tasks
+        self._all = np.arange(self.num_envs, dtype=np.int64) if workers else parts.engine.every
+        self.copies: Copies | WorkerPool
+        if workers and self._worker_context == "ray":
+            # Not needed on a single machine, so not imported there.
+            from creditrl.envs.ray_pool import RayPool
+
+            self.copies = RayPool(
+                env_class,
+                self.config,
+                parts.max_turns,
+                self.num_envs,
+                workers,
+                max_steps=self._max_steps,
+            )
+        elif workers:
+            self.copies = WorkerPool(
+                env_class,
+                self.config,
+                parts.max_turns,
+                self.num_envs,
+                workers,
+                self._worker_context,
+                max_steps=self._max_steps,
+                timeout=self._worker_timeout,
+            )
+        else:
+            self.copies = Copies(
+                parts.engine,
+                env_class.env_id,
+                parts.max_turns,
+                self._max_steps,
+                action_length=parts.action_length,
+            )
 
     # -- Gymnasium's interface ------------------------------------------------------------------
 

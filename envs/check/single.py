@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -347,6 +348,48 @@ def snapshot_refuses_strangers(subject: Subject) -> str:
     return "3 strangers refused"
 
 
+def pickle_and_deepcopy(subject: Subject) -> str:
+    """``pickle`` and ``copy.deepcopy`` give environments that play on alike, each by itself."""
+    ways: dict[str, Callable[[Any], Any]] = {
+        "a pickle": lambda env: pickle.loads(pickle.dumps(env)),
+        "a deep copy": copy.deepcopy,
+    }
+    compared = 0
+    # Before the first episode, at its start, and in its middle.
+    for turns in (None, 0, 3):
+        if turns is not None:
+            subject.needs_determinism()
+        env = subject.env()
+        for wrap in subject.stack:
+            env = wrap(env)
+        rng = np.random.default_rng(6)
+        if turns is not None:
+            env.reset(seed=6)
+            for _ in range(turns):
+                *_, terminated, truncated, _ = env.step(_action(env, rng))
+                if terminated or truncated:
+                    break
+        twins = {}
+        for way, take in ways.items():
+            try:
+                twins[way] = take(env)
+            except Exception as error:
+                when = "before reset()" if turns is None else f"after {turns} turns"
+                broken(f"{way} {when} raised {type(error).__name__}: {error}")
+        if turns is None:
+            env.reset(seed=6)
+        first = _continue(env, 6)
+        for way, twin in twins.items():
+            if turns is None:
+                twin.reset(seed=6)
+            # The first has gone on to its next episode: what they share would show here.
+            _compare(first, _continue(twin, 6), f"{way} after {turns or 0} turns")
+            twin.close()
+            compared += len(first)
+        env.close()
+    return f"{compared} steps of {len(ways)} kinds of copies"
+
+
 def state_keys(subject: Subject) -> str:
     """Equal state keys mean equal futures; failed actions leave the world key unchanged."""
     subject.needs_determinism()
@@ -651,6 +694,7 @@ SINGLE_RULES = tuple(
         same_episode_in_any_process,
         snapshot_continues_alike,
         snapshot_refuses_strangers,
+        pickle_and_deepcopy,
         state_keys,
         expert_finishes,
         splits_share_no_task,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -213,6 +214,17 @@ class RepeatsTheEnd(ToyVectorEnv):
         return observations, reward, terminated | waiting, truncated, columns
 
 
+class HoldsALock(ToyEnv):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.lock = threading.Lock()
+
+
+class CopiesItselfAsItself(ToyEnv):
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+
 class StepsTheOthers(ToyVectorEnv):
     def step_some(self, indices: Any, actions: Any) -> Any:
         everything = ["say moved"] * self.num_envs
@@ -261,6 +273,8 @@ BROKEN: list[tuple[str, type, str]] = [
     ("same_episode_in_any_process", LooksAtTheClock, "info['at']"),
     ("snapshot_continues_alike", ForgetsCarriedState, "reward"),
     ("snapshot_refuses_strangers", TakesAnySnapshot, "another environment"),
+    ("pickle_and_deepcopy", HoldsALock, "a pickle before reset() raised TypeError"),
+    ("pickle_and_deepcopy", CopiesItselfAsItself, "a deep copy after 0 turns"),
     ("state_keys", OneKeyForAll, "two visits of one state key: "),
     ("state_keys", HidesMomentum, "equal state keys, other futures"),
     ("state_keys", MovesOnNonsense, "the world key changed"),
@@ -291,7 +305,9 @@ def _register_broken(kind: type) -> str:
     # At module level, so that another process that loads this file finds it too.
     globals()[single.__name__] = single
     base: Any = kind if issubclass(kind, ToyVectorEnv) else ToyVectorEnv
-    vector = type(f"{kind.__name__}Vector", (base,), {"env_class": single})
+    inside: dict[str, Any] = {"env_class": single, "__module__": __name__}
+    vector = type(f"{kind.__name__}Vector", (base,), inside)
+    globals()[vector.__name__] = vector  # the spec of its single environment pickles its name
     limit = 7 if kind is WithLimit else None
     gym.register(name, entry_point=single, vector_entry_point=vector, max_episode_steps=limit)
     return name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import pickle
 import warnings
 from typing import Any
@@ -240,6 +241,28 @@ def test_invalid_indices_and_numbers_of_actions_are_named():
     venv.reset(seed=0)
     with pytest.raises(ConfigError, match="DISABLED"):
         venv.step_some([0], ["look"])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("take", [copy.deepcopy, lambda venv: pickle.loads(pickle.dumps(venv))])
+def test_pickles_and_deep_copies_play_on_by_themselves(take: Any, workers: int):
+    rng = np.random.default_rng(6)
+    with contextlib.closing(ToyVectorEnv(6, group_size=2, workers=workers, max_turns=5)) as venv:
+        venv.tasks = venv.tasks.filter(types=["long"])
+        with contextlib.closing(take(venv)) as unused:  # before the first reset
+            assert not unused.has_begun and len(unused.tasks) == 3
+        venv.reset(seed=6, options={"task": [0, None, 1]})  # group 1 waits
+        for _ in range(4):
+            venv.step(script(rng, 6))
+        with contextlib.closing(take(venv)) as twin:
+            assert twin.active.tolist() == venv.active.tolist() and not twin.active[2:4].any()
+            actions = script(rng, 6)
+            for one, other in zip(venv.step(actions), twin.step(actions), strict=True):
+                np.testing.assert_equal(other, one)
+            assert twin.state_keys() == venv.state_keys()
+            # The next episodes are drawn alike, and apart.
+            assert rows(*venv.reset()) == rows(*twin.reset())
+            assert venv.episode_seeds.tolist() == twin.episode_seeds.tolist()
 
 
 @pytest.mark.parametrize("workers", [0, 2])
