@@ -461,7 +461,9 @@ def _make(
     given = {**(options or {}), **({} if split is None else {"split": split})}
     if hasattr(environment_class(env_id).configure({}), "split"):
         given.setdefault("split", HELD_OUT)
-    made: Any = gym.make_vec(env_id, num_envs=-(-episodes // blocks), **given)
+    made: Any = gym.make_vec(
+        env_id, num_envs=-(-episodes // blocks), autoreset_mode="Disabled", **given
+    )
     venv = made.unwrapped
     if not isinstance(venv, TextVectorEnv):
         made.close()

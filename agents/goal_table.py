@@ -328,6 +328,7 @@ def _with_partner(
         venv: Any = gym.make_vec(
             SotopiaEnv.env_id,
             num_envs=len(block),
+            autoreset_mode="Disabled",
             partner=partner,
             judge=judge,
             side="both",

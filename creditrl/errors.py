@@ -34,6 +34,7 @@ __all__ = [
     "SimulatorError",
     "SnapshotError",
     "UnknownNameError",
+    "UnknownOptionError",
     "WorkerError",
     "WrapperError",
     "did_you_mean",
@@ -55,6 +56,10 @@ class UnknownNameError(CreditRLError, LookupError, ValueError):
 
 class ConfigError(CreditRLError, ValueError):
     """A setting that is unknown, of the wrong type or out of range."""
+
+
+class UnknownOptionError(ConfigError, TypeError):
+    """An option that an environment does not have; a ``TypeError``, as of any keyword argument."""
 
 
 class DataError(CreditRLError, ValueError):

@@ -11,7 +11,7 @@ import operator
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -23,7 +23,14 @@ from numpy.typing import NDArray
 
 from creditrl.envs.spaces import UnicodeText, action_text, clean_text
 from creditrl.envs.tasks import TaskSet, draw_task, warn_of_gaps
-from creditrl.errors import ConfigError, EpisodeOverError, SnapshotError, did_you_mean
+from creditrl.errors import (
+    ConfigError,
+    EpisodeOverError,
+    SnapshotError,
+    UnknownNameError,
+    UnknownOptionError,
+    did_you_mean,
+)
 from creditrl.film import SECONDS_PER_FRAME, Still, save_film
 from creditrl.types import BoolArray, FloatArray, IntArray, Snapshot, StateSource, Task
 
@@ -488,6 +495,8 @@ class EnvParts:
     engine: Engine
     tasks: TaskSet
     max_turns: int
+    free_turns: bool = False
+    """Whether some actions cost no turn, so ``max_turns`` is no limit of steps."""
     text_length: int = 4096
     """Maximum number of characters of an observation."""
     action_length: int = LONGEST_ACTION
@@ -509,6 +518,37 @@ class EnvParts:
 ConfigT = TypeVar("ConfigT")
 
 
+class _TextSpec(EnvSpec):
+    """A spec that makes the same environment again, or says why it cannot."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Gymnasium's TimeLimit writes its own limit, although the environment's stays.
+        if name == "max_episode_steps":
+            limit = self.__dict__.get(name)
+            if limit is not None and value is not None:
+                warn_of_limits(limit, value)
+                value = min(limit, value)
+        super().__setattr__(name, value)
+
+    def to_json(self) -> str:
+        task = self.kwargs.get("task")
+        if isinstance(task, Task):
+            raise ConfigError(
+                f"A spec with the task {task.id!r} cannot be written as JSON: it is not among "
+                "env.tasks. Pickle the spec, or make the environment with a task of its own."
+            )
+        return super().to_json()
+
+
+def warn_of_limits(max_turns: int, max_episode_steps: int) -> None:
+    """Warn if Gymnasium's limit is the longer one."""
+    if max_episode_steps > max_turns:
+        gym.logger.warn(
+            f"max_episode_steps={max_episode_steps} has no effect: it only shortens episodes, "
+            f"which end after {max_turns} turns. Use the option max_turns={max_episode_steps}."
+        )
+
+
 class EnvCore(ABC):
     """What one copy of an environment and many share: their parts, their spec, how they pickle."""
 
@@ -517,6 +557,7 @@ class EnvCore(ABC):
     tasks: TaskSet
     _parts: EnvParts
     _all: IntArray
+    _max_steps: int | None = None
     _spec: EnvSpec | None = None
 
     @abstractmethod
@@ -530,10 +571,28 @@ class EnvCore(ABC):
 
     @property
     def spec(self) -> EnvSpec | None:
-        """The spec that made it, ``nondeterministic`` with a live engine."""
-        if self._spec is None or not self._parts.engine.live:
-            return self._spec
-        return replace(self._spec, nondeterministic=True)
+        """The spec that made it, with the turn limit as ``max_episode_steps``, and a task's id.
+
+        It is ``nondeterministic`` with a live engine, and has no limit of steps if some cost no
+        turn.
+        """
+        if self._spec is None:
+            return None
+        given = {item.name: getattr(self._spec, item.name) for item in fields(EnvSpec) if item.init}
+        given["nondeterministic"] |= self._parts.engine.live
+        turns = None if self._parts.free_turns else self._parts.max_turns
+        limits = (given["max_episode_steps"], self._max_steps, turns)
+        given["max_episode_steps"] = min((n for n in limits if n is not None), default=None)
+        task = given["kwargs"].get("task")
+        if isinstance(task, Task) and self._is_own(task):
+            given["kwargs"] = {**given["kwargs"], "task": task.id}
+        return _TextSpec(**given)
+
+    def _is_own(self, task: Task) -> bool:
+        try:
+            return self.tasks.find(task.id) == task
+        except UnknownNameError:
+            return False
 
     @spec.setter
     def spec(self, spec: EnvSpec | None) -> None:
@@ -601,15 +660,15 @@ class TextEnv(EnvCore, gym.Env[Any, str], Generic[ConfigT]):
             keywords: further keywords that the caller takes, for the message.
 
         Raises:
-            ConfigError: an option is unknown.
+            UnknownOptionError: an option is unknown.
         """
         names = [f.name for f in fields(cls.config_class)]
         for name in options:
             if name not in names:
                 known = [*names, *keywords]
-                raise ConfigError(
-                    f"{cls.env_id} has no option {name!r}.{did_you_mean(name, known)} "
-                    f"Known: {', '.join(known)}."
+                raise UnknownOptionError(
+                    f"{cls.env_id} has no option {name!r}: unexpected keyword argument {name!r}."
+                    f"{did_you_mean(name, known)} Known: {', '.join(known)}."
                 )
         return cls.config_class(**options)  # type: ignore[no-any-return]
 

@@ -162,8 +162,8 @@ def make_single(env_id: str, **options: Any) -> gym.Env[Any, Any]:
 
 
 def make_vector(env_id: str, **options: Any) -> TextVectorEnv:
-    """Return a vector environment."""
-    venv = gym.make_vec(env_id, **options)
+    """Return a vector environment whose finished copies wait."""
+    venv = gym.make_vec(env_id, autoreset_mode="Disabled", **options)
     assert isinstance(venv, TextVectorEnv)
     return venv
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError
@@ -42,7 +42,8 @@ def each_task(
 
     Example:
         >>> import creditrl, gymnasium as gym
-        >>> venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=4, split="valid_unseen")
+        >>> options = {"split": "valid_unseen", "autoreset_mode": "Disabled"}
+        >>> venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=4, **options)
         >>> solved = {}
         >>> for playing, observations, info in creditrl.each_task(venv, range(6)):
         ...     while venv.active.any():
@@ -58,6 +59,11 @@ def each_task(
         raise ConfigError(
             f"each_task() got a {type(inner).__name__}: expected a vector environment of CreditRL, "
             "as gym.make_vec builds it without vectorization_mode."
+        )
+    if inner.autoreset_mode is not AutoresetMode.DISABLED:
+        raise ConfigError(
+            f"each_task() got copies that begin their next episodes by themselves (autoreset_mode="
+            f'{inner.autoreset_mode.value!r}): make them with autoreset_mode="Disabled".'
         )
     wanted: Sequence[int | str | Task] = range(len(inner.tasks)) if tasks is None else tasks
     groups = inner.num_groups

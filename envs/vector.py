@@ -25,6 +25,7 @@ from creditrl.envs.base import (
     TextEnv,
     UnicodeText,
     check_reset_options,
+    warn_of_limits,
 )
 from creditrl.envs.spaces import action_column, action_text
 from creditrl.envs.tasks import draw_task, warn_of_gaps
@@ -54,9 +55,10 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
     ``g``: they share task and seed in every episode. Group ``g`` of ``reset(seed=s)`` plays the
     episodes that the single environment plays after ``reset(seed=s + g)``.
 
-    With autoreset disabled (the default) a finished copy reports its flags once and is a no-op
-    until it is reset: same observation, reward 0, both flags False; :attr:`active` shows which
-    copies continue.
+    By default the step after its last begins a copy's next episode, as in Gymnasium's vector
+    environments. With ``autoreset_mode=AutoresetMode.DISABLED``, for episodes that are played once
+    and compared, a finished copy reports its flags once and is a no-op until it is reset: same
+    observation, reward 0, both flags False; :attr:`active` shows which copies continue.
 
     Args:
         num_envs: number of copies; a multiple of ``group_size``.
@@ -71,7 +73,7 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
             restarted, like one that died.
         render_mode: as for one copy; ``render`` returns one frame per copy.
         max_episode_steps: steps after which an episode is truncated, as by Gymnasium's
-            ``TimeLimit``; ``gym.make_vec`` passes it on.
+            ``TimeLimit``; it only shortens episodes, the option ``max_turns`` sets their length.
         task: play only this task (index, id or :class:`Task`).
         options: the environment's own keyword options.
     """
@@ -83,7 +85,7 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
         num_envs: int = 1,
         *,
         group_size: int = 1,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.DISABLED,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         workers: int = 0,
         worker_context: str | None = None,
         worker_timeout: float = WORKER_TIMEOUT,
@@ -120,6 +122,8 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
         self.render_mode = render_mode
         self._put_together()
         warn_of_gaps(self.tasks)
+        if max_episode_steps is not None and not self._parts.free_turns:
+            warn_of_limits(self._parts.max_turns, max_episode_steps)
         self.single_observation_space = self._parts.observation_space()
         self.single_action_space = UnicodeText(self._parts.action_length)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -135,6 +139,8 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
         self._active = np.zeros(num_envs, dtype=np.bool_)
         self._waits = np.zeros(num_envs, dtype=np.bool_)
         """Copies without any episode."""
+        self._warned = False
+        """Whether the user was warned of steps after the end of every copy."""
         self._text: list[str] = [""] * num_envs
         self._image: NDArray[np.uint8] | None = None
         self._info: dict[str, NDArray[Any]] = {}
@@ -302,6 +308,13 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
             reward[index_K] = frame.reward_K
             terminated[index_K] = frame.terminated_K
             truncated[index_K] = frame.truncated_K
+        elif self.autoreset_mode is AutoresetMode.DISABLED and not self._warned:
+            self._warned = True
+            gym.logger.warn(
+                f"Every copy of {self.env_class.env_id} is over, and step() does nothing until "
+                "reset(): while venv.active.any() ends in time. With "
+                'autoreset_mode="NextStep" copies go on to their next episodes.'
+            )
         done_K = np.flatnonzero(terminated | truncated)
         final: dict[str, Any] = {}
         if self.autoreset_mode is AutoresetMode.NEXT_STEP and len(waiting_K):
@@ -351,9 +364,10 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
         actions = action_column(actions, len(index_K))
         if len(actions) != len(index_K):
             raise ConfigError(f"step_some() got {len(actions)} actions for {len(index_K)} copies.")
-        if self.autoreset_mode is not AutoresetMode.DISABLED:
+        if self.autoreset_mode is AutoresetMode.SAME_STEP:
             raise ConfigError(
-                "step_some() needs autoreset_mode=DISABLED: the caller restarts copies."
+                "step_some() restarts no copy: expected autoreset_mode=DISABLED, or NEXT_STEP, in "
+                "which the next step() of all does."
             )
         at = np.flatnonzero(self._active[index_K])
         reward = np.zeros(len(index_K), dtype=np.float64)

@@ -30,7 +30,11 @@ def make_venv(copies: int, group_size: int = 1, **options: Any) -> Any:
 
     usual = {"min_optimal_moves": 1, "max_optimal_moves": 2}
     made: Any = gym.make_vec(
-        "CreditRL/VisualSokoban-v0", num_envs=copies, group_size=group_size, **(usual | options)
+        "CreditRL/VisualSokoban-v0",
+        num_envs=copies,
+        group_size=group_size,
+        autoreset_mode="Disabled",
+        **(usual | options),
     )
     return made.unwrapped
 

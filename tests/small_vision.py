@@ -125,6 +125,7 @@ def play(
         "CreditRL/VisualSokoban-v0",
         num_envs=4,
         group_size=2,
+        autoreset_mode="Disabled",
         min_optimal_moves=1,
         max_optimal_moves=3,
         max_turns=max_turns,

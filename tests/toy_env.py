@@ -190,6 +190,7 @@ class ToyEnv(TextEnv[ToyConfig]):
             engine=cls.engine_class(num_envs, config),
             tasks=TaskList(tasks),
             max_turns=config.max_turns,
+            free_turns=config.free_look,
             text_length=200_000,
             image_shape=(4, 8, 3) if config.images else None,
             text_in_observation=config.text,
@@ -197,9 +198,12 @@ class ToyEnv(TextEnv[ToyConfig]):
 
 
 class ToyVectorEnv(TextVectorEnv):
-    """The corridor, many copies."""
+    """The corridor, many copies; they wait when they are over, unless the test says otherwise."""
 
     env_class = ToyEnv
+
+    def __init__(self, num_envs: int = 1, **options: Any) -> None:
+        super().__init__(num_envs, **{"autoreset_mode": "Disabled", **options})
 
 
 if TOY not in gym.registry:

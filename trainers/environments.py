@@ -77,6 +77,7 @@ def make_environment(
         env_id,
         num_envs=copies,
         group_size=group_size,
+        autoreset_mode="Disabled",
         workers=min(shards or cfg.workers, copies),
         worker_context="ray" if shards else None,
         **options,

@@ -74,7 +74,7 @@ def listed_prompts(env: str, form: str, prompts: int, candidates: int) -> list[P
 
     listener = _Listener(candidates)
     env_id = environment_id(env)
-    made: Any = gym.make_vec(env_id, num_envs=32)
+    made: Any = gym.make_vec(env_id, num_envs=32, autoreset_mode="Disabled")
     with contextlib.closing(made):
         for seed in range(4):
             run_episodes(made.unwrapped, listener, get_form(form), seed=seed)

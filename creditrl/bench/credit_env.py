@@ -371,6 +371,7 @@ class EnvBench:
                 environment_id(self.config.env.id),
                 num_envs=copies,
                 group_size=group_size,
+                autoreset_mode="Disabled",
                 **options,
             )
             self._environments[key] = made.unwrapped

@@ -319,7 +319,12 @@ def _playing_on(
     def environment(copies: int, group_size: int) -> TextVectorEnv:
         made.append(
             gym.make_vec(
-                ENV_ID, num_envs=copies, group_size=group_size, only=mdp.name, copies=rollout.groups
+                ENV_ID,
+                num_envs=copies,
+                group_size=group_size,
+                autoreset_mode="Disabled",
+                only=mdp.name,
+                copies=rollout.groups,
             )
         )
         venv: TextVectorEnv = made[-1].unwrapped
@@ -401,7 +406,9 @@ def small_policy(seed: int) -> Policy:
 
 def _play(agent: TransformersAgent, groups: int, group_size: int, seed: int) -> list[Trajectory]:
     """Return the episodes of all tasks, each task as a separate batch."""
-    made: Any = gym.make_vec(ENV_ID, num_envs=groups * group_size, group_size=group_size)
+    made: Any = gym.make_vec(
+        ENV_ID, num_envs=groups * group_size, group_size=group_size, autoreset_mode="Disabled"
+    )
     venv = made.unwrapped
     episodes = []
     try:

@@ -94,6 +94,8 @@ def environment(copies: int, turns: int, **options: Any) -> Iterator[TextVectorE
     """Yield copies of VisualSokoban with a limit of turns."""
     import gymnasium as gym
 
-    made: Any = gym.make_vec(environment_id(ENV), num_envs=copies, max_turns=turns, **options)
+    made: Any = gym.make_vec(
+        environment_id(ENV), num_envs=copies, max_turns=turns, autoreset_mode="Disabled", **options
+    )
     with contextlib.closing(made):
         yield made.unwrapped

@@ -131,7 +131,7 @@ class Sessions:
         for name, value in (("sessions", limit), ("idle", idle), ("snapshots", most_snapshots)):
             if not value > 0:
                 raise ConfigError(f"{name}={value}: expected a number above 0.")
-        made: Any = gym.make_vec(env_id, num_envs=limit, **env_options)
+        made: Any = gym.make_vec(env_id, num_envs=limit, autoreset_mode="Disabled", **env_options)
         venv = made.unwrapped
         if not isinstance(venv, TextVectorEnv):
             made.close()

@@ -138,7 +138,10 @@ def info_keys_and_types(subject: Subject) -> str:
 
 
 def ends_and_limits(subject: Subject) -> str:
-    """Flags are bools, episodes end, ``step`` then refuses, ``max_episode_steps`` is kept."""
+    """Flags are bools, episodes end, ``step`` then refuses, ``max_episode_steps`` is kept.
+
+    So is the one in ``env.spec``, which states the turn limit.
+    """
     env = subject.bare()
     try:
         env.step("")
@@ -147,7 +150,8 @@ def ends_and_limits(subject: Subject) -> str:
         pass
     rng = np.random.default_rng(1)
     _, info = env.reset(seed=1)
-    for _ in range(LONGEST_EPISODE):
+    stated = None if env.spec is None else env.spec.max_episode_steps
+    for steps in range(1, LONGEST_EPISODE + 1):
         _, reward, terminated, truncated, info = env.step(choose_by(rng, info))
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
             expect(type(flag) is bool, f"{name} is {kind_of(flag)}, expected a Python bool")
@@ -158,6 +162,10 @@ def ends_and_limits(subject: Subject) -> str:
         expect(not (terminated and truncated), "an episode is terminated and truncated at once")
         if terminated or truncated:
             break
+        expect(
+            stated is None or steps < stated,
+            f"the episode goes on after the {stated} steps of the spec: set EnvParts.free_turns",
+        )
     else:
         broken(f"an episode of random actions has not ended after {LONGEST_EPISODE} turns")
     try:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from creditrl.envs.base import TextEnv
 from creditrl.envs.hints import fill_hint
@@ -76,8 +77,9 @@ class Subject:
         return env
 
     def vector(self, num_envs: int, **more: Any) -> TextVectorEnv:
-        """Return ``num_envs`` copies as ``gym.make_vec`` builds them."""
-        venv = gym.make_vec(self.env_id, num_envs=num_envs, **{**self.options, **more})
+        """Return ``num_envs`` copies as ``gym.make_vec`` builds them; over ones wait by default."""
+        options = {"autoreset_mode": AutoresetMode.DISABLED, **self.options, **more}
+        venv = gym.make_vec(self.env_id, num_envs=num_envs, **options)
         if not isinstance(venv, TextVectorEnv):
             broken(f"make_vec gives {type(venv).__name__}, expected a TextVectorEnv")
         return venv

@@ -211,6 +211,7 @@ class SokobanEnv(TextEnv[SokobanConfig]):
             ),
             tasks=tasks,
             max_turns=config.turn_limit,
+            free_turns=config.compat == "verl-agent",
             text_length=(characters + 1) * height - 1,
             image_shape=(height * scale, width * scale, 3) if with_image else None,
             text_in_observation=config.observation != "image",

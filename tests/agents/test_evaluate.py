@@ -79,7 +79,9 @@ def test_batching_does_not_change_the_result():
 
 
 def test_a_given_environment_stays_open_and_a_partial_last_block_is_played():
-    venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=4, split="valid_unseen").unwrapped
+    venv = gym.make_vec(
+        "CreditRL/VisualSokoban-v0", num_envs=4, split="valid_unseen", autoreset_mode="Disabled"
+    ).unwrapped
     agent = Parrot()
     found = evaluate(venv, agent, episodes=6)
     assert [e.task for e in found.episodes] == [venv.tasks[i].id for i in range(6)]
@@ -90,7 +92,9 @@ def test_a_given_environment_stays_open_and_a_partial_last_block_is_played():
 
 
 def test_grounding_is_the_mean_share_of_executed_actions():
-    venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=16).unwrapped
+    venv = gym.make_vec(
+        "CreditRL/VisualSokoban-v0", num_envs=16, autoreset_mode="Disabled"
+    ).unwrapped
     played = run_episodes(venv, Parrot(), get_form("plain"), seed=0, tasks=range(16))
     by_hand = [sum(t.grounded for t in e.turns) / len(e.turns) for e in played]
     found = evaluate(venv, Parrot(), episodes=16)
@@ -121,7 +125,9 @@ def test_results_are_written_as_json(tmp_path, monkeypatch):
 
 
 def test_invalid_evaluations_are_refused():
-    venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=4, group_size=2).unwrapped
+    venv = gym.make_vec(
+        "CreditRL/VisualSokoban-v0", num_envs=4, group_size=2, autoreset_mode="Disabled"
+    ).unwrapped
     for env, more, says in (
         (venv, {"episodes": 4}, "groups of 2"),
         (venv, {"episodes": 4, "split": "train"}, "pass an id"),

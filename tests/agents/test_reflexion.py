@@ -90,7 +90,9 @@ class Learner:
 
 
 def test_an_unsolved_task_is_retried_with_its_reflection():
-    venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=2, max_turns=9).unwrapped
+    venv = gym.make_vec(
+        "CreditRL/VisualSokoban-v0", num_envs=2, max_turns=9, autoreset_mode="Disabled"
+    ).unwrapped
     _, info = venv.reset(seed=[0, 1], options={"task": [0, 1]})
     plans = venv.expert_plans()
     agent = Learner({(info["goal"][i], i): plans[i] for i in range(2)})

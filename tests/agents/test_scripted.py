@@ -22,7 +22,7 @@ ACTIONS = ("up", "down", "left")
 
 @pytest.fixture
 def venv():
-    made = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=8)
+    made = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=8, autoreset_mode="Disabled")
     yield made
     made.close()
 

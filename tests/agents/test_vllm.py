@@ -368,7 +368,9 @@ def test_a_server_gives_the_replies_of_the_engine_in_process(vllm_server, engine
 def test_free_copies_play_the_episodes_of_lockstep(vllm_server, engine, policy, where):
     here = ServerEngine(vllm_server) if where == "server" else engine
     more: dict[str, Any] = {"actions": "listed"} if where == "listed" else {}
-    made = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=8, max_turns=5)
+    made = gym.make_vec(
+        "CreditRL/VisualSokoban-v0", num_envs=8, max_turns=5, autoreset_mode="Disabled"
+    )
     played = [
         run_episodes(
             made.unwrapped,

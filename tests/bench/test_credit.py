@@ -192,7 +192,9 @@ def test_a_dead_episode_is_reported():
 
 def test_in_sokoban_the_expert_gets_one_move_closer_each_turn():
     options: dict[str, Any] = {"min_optimal_moves": 3, "max_optimal_moves": 3, "progress": True}
-    venv: Any = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=1, **options).unwrapped
+    venv: Any = gym.make_vec(
+        "CreditRL/VisualSokoban-v0", num_envs=1, autoreset_mode="Disabled", **options
+    ).unwrapped
     venv.reset(seed=0, options={"task": [5]})
     plan = []
     while venv.active[0]:

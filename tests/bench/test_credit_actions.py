@@ -42,9 +42,9 @@ def world() -> dict[str, Any]:
     agent = TransformersAgent(
         policy.model, policy.tokenizer, max_new_tokens=16, actions="choice", seed=0
     )
-    made: Any = gym.make_vec(ENV_ID, num_envs=2, group_size=1)
+    made: Any = gym.make_vec(ENV_ID, num_envs=2, group_size=1, autoreset_mode="Disabled")
     episodes, places = collect_places(made.unwrapped, agent, PLAIN, seed=0, tasks=[DOORS, DOORS])
-    many: Any = gym.make_vec(ENV_ID, num_envs=256, group_size=1)
+    many: Any = gym.make_vec(ENV_ID, num_envs=256, group_size=1, autoreset_mode="Disabled")
     chosen = [(0, 0), (1, 1)]
     choices = choices_at(
         many.unwrapped,

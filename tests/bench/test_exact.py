@@ -346,7 +346,9 @@ def collected(method, mdp, groups, updates=1):
 
     def environment(copies, size):
         options = {"only": mdp.name, "copies": groups}
-        return gym.make_vec(ENV_ID, num_envs=copies, group_size=size, **options).unwrapped
+        return gym.make_vec(
+            ENV_ID, num_envs=copies, group_size=size, autoreset_mode="Disabled", **options
+        ).unwrapped
 
     context = CollectContext(
         environment=environment,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from toy_env import TOY, ToyEnv
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.wrappers import TimeAwareObservation
+from toy_env import TOY, ToyConfig, ToyEnv
 
 import creditrl
 from creditrl.envs.base import BASE_INFO
 from creditrl.envs.check import RULES, check
 from creditrl.errors import ConfigError, EpisodeOverError, UnknownNameError
 
+LIMIT = ToyConfig().max_turns
 TYPES = {**BASE_INFO, "cell": int, "weather": str, "bounds": np.ndarray}
 
 
@@ -128,6 +133,33 @@ def test_render_draws_in_the_chosen_mode():
     assert env.render().shape == (4, 8, 3)
     with pytest.warns(UserWarning, match="render_mode"):
         assert ToyEnv().render() is None
+
+
+def test_the_spec_states_the_limit_that_ends_an_episode():
+    env = gym.make(TOY, images=True)
+    assert env.spec.max_episode_steps == env.unwrapped.spec.max_episode_steps == LIMIT
+    assert "time" in TimeAwareObservation(env, flatten=False).observation_space.spaces
+    assert gym.make(TOY, max_episode_steps=3).spec.max_episode_steps == 3
+    assert gym.make(TOY, max_turns=7).spec.max_episode_steps == 7
+    assert gym.make_vec(TOY, 2, max_episode_steps=3).spec.max_episode_steps == 3
+    assert gym.make(TOY, free_look=True).spec.max_episode_steps is None
+    with pytest.warns(UserWarning, match="max_turns=1000"):
+        assert gym.make(TOY, max_episode_steps=1000).spec.max_episode_steps == LIMIT
+    with pytest.warns(UserWarning, match="max_turns=1000"):
+        gym.make_vec(TOY, 2, max_episode_steps=1000)
+
+
+@pytest.mark.parametrize("make", [gym.make, lambda spec, **more: gym.make_vec(spec, **more)])
+def test_a_spec_makes_the_same_environment_again_with_its_task(make: Any):
+    task = ToyEnv().tasks[3]
+    for which in (3, task.id, task):
+        env = make(TOY, task=which)
+        spec = EnvSpec.from_json(env.spec.to_json())
+        for again in (make(spec), make(pickle.loads(pickle.dumps(env.spec)))):
+            assert again.reset(seed=0)[1]["task_id"] in (task.id, [task.id])
+    stranger = make(TOY, task=replace(task, id="mine"))
+    with pytest.raises(ConfigError, match="'mine' cannot be written as JSON"):
+        stranger.spec.to_json()
 
 
 def test_the_public_functions_work_through_wrappers():

@@ -60,6 +60,16 @@ class NumpyFlags(ToyEnv):
         return observation, reward, np.bool_(terminated), truncated, info
 
 
+class CountsHalf(ToyEngine):
+    """Every second action costs no turn, which its parts do not say."""
+
+    def act(self, index_K: Any, actions: Sequence[str]) -> Effect:
+        effect = super().act(index_K, ["look"] * len(actions))
+        self.acted = getattr(self, "acted", 0) + 1
+        effect.costs_turn_K = np.full(len(actions), self.acted % 2 == 0)
+        return effect
+
+
 class PlaysAnotherTask(ToyEnv):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         return super().reset(seed=seed, options=None)
@@ -265,6 +275,7 @@ BROKEN: list[tuple[str, type, str]] = [
     ("info_keys_and_types", FloatAfterInt, "info['cell'] is a float"),
     ("info_keys_and_types", LosesKey, "info lacks cell"),
     ("ends_and_limits", NumpyFlags, "terminated is a bool"),
+    ("ends_and_limits", CountsHalf, "goes on after the 12 steps of the spec"),
     ("task_choice", PlaysAnotherTask, "plays"),
     ("takes_any_string", Crashes, "raised ValueError: cannot parse"),
     ("refuses_what_is_no_string", TakesAnything, "raised nothing, expected a TypeError"),

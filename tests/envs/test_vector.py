@@ -16,6 +16,7 @@ from toy_env import TOY, ToyEnv, ToyVectorEnv
 
 from creditrl.errors import ConfigError, EpisodeOverError, SnapshotError, UnknownNameError
 
+SOKOBAN = "CreditRL/VisualSokoban-v0"
 ACTIONS = ("right", "right", "right", "left", "look", "say hallo", "fly")
 
 
@@ -194,6 +195,28 @@ def test_autoreset_behaves_like_gymnasiums(mode, stocks, options):
         assert ends > 8
 
 
+def test_copies_go_on_to_their_next_episodes_unless_told_to_wait():
+    assert gym.make_vec(SOKOBAN, num_envs=2).autoreset_mode is AutoresetMode.NEXT_STEP
+    venv = ToyVectorEnv(2, autoreset_mode="NextStep", max_turns=2)
+    venv.reset(seed=0, options={"task": 5})
+    venv.step_some([1], ["look"])
+    assert venv.step(["look", "look"])[3].tolist() == [False, True]
+    *_, info = venv.step(["look", "look"])
+    assert venv.active.tolist() == [False, True] and info["turn"].tolist() == [2, 0]
+
+
+def test_steps_after_the_end_of_every_copy_warn_once():
+    venv = ToyVectorEnv(2, max_turns=1)
+    venv.reset(seed=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            _, reward, *_ = venv.step(["look", "look"])
+    assert reward.tolist() == [0.0, 0.0]
+    (warning,) = caught
+    assert "does nothing until reset()" in str(warning.message)
+
+
 def test_max_episode_steps_counts_steps_independently_of_the_turn_limit():
     venv = gym.make_vec(TOY, num_envs=2, max_episode_steps=3, free_look=True)
     venv.reset(seed=0, options={"task": 5})
@@ -237,7 +260,7 @@ def test_invalid_indices_and_numbers_of_actions_are_named():
     # A mask selects copies as well.
     *_, info = venv.step_some(np.array([False, True, True]), ["say 1", "say 2"])
     assert info["action"].tolist() == ["say 1", "say 2"]
-    venv = ToyVectorEnv(2, autoreset_mode="NextStep")
+    venv = ToyVectorEnv(2, autoreset_mode="SameStep")
     venv.reset(seed=0)
     with pytest.raises(ConfigError, match="DISABLED"):
         venv.step_some([0], ["look"])

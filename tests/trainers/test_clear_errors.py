@@ -80,7 +80,9 @@ def test_gigpo_on_open_dialogue_is_refused(policy):
     with pytest.raises(ConfigError, match=message):
         resolve({**recipe, "method": {"name": "gigpo", "similarity": 0.95}}, [], "recipe", "test")
     # One that was made without a recipe, and stored episodes.
-    venv = gym.make_vec("CreditRL/SOTOPIA-v0", num_envs=4, group_size=2).unwrapped
+    venv = gym.make_vec(
+        "CreditRL/SOTOPIA-v0", num_envs=4, group_size=2, autoreset_mode="Disabled"
+    ).unwrapped
     with pytest.raises(ConfigError, match=message):
         method("gigpo").collector(context(method("gigpo"), venv, walker()))
     played = [episode(f"e{m}", env_id="CreditRL/SOTOPIA-v0", member=m) for m in range(2)]

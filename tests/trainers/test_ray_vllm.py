@@ -167,7 +167,9 @@ def test_free_copies_on_engines_play_the_episodes_of_lockstep(
     engines: VLLMEngines, monkeypatch: pytest.MonkeyPatch, kill: bool
 ) -> None:
     policy = small_policy(seed=4)
-    made: Any = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=COPIES, max_turns=3)
+    made: Any = gym.make_vec(
+        "CreditRL/VisualSokoban-v0", num_envs=COPIES, max_turns=3, autoreset_mode="Disabled"
+    )
     together = played(engines, policy, "lockstep", made.unwrapped)
     lost = engines.lost
     if kill:

@@ -35,7 +35,7 @@ class Played:
 
     def __init__(self, path: Path, form: str) -> None:
         self.tokenizer = byte_tokenizer(eos_token="<eos>", pad_token="<eos>")
-        self.venv: Any = gym.make_vec(ENV, num_envs=3).unwrapped
+        self.venv: Any = gym.make_vec(ENV, num_envs=3, autoreset_mode="Disabled").unwrapped
         self.form, self.chat = get_form(form), ChatFormat(self.tokenizer)
         expert = Demonstrator(self.venv, self.form, self.tokenizer, self.chat, 200)
         self.shown = run_episodes(self.venv, expert, self.form, seed=3, tasks=[4, 9, 2])
@@ -78,7 +78,9 @@ def test_conversations_that_cannot_be_cloned_are_refused(react):
         react.recorded(react.form, episodes=5)
     with pytest.raises(ConfigError, match="max_new_tokens is 8"):
         react.recorded(react.form, tokens=8)
-    other = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=1).unwrapped
+    other = gym.make_vec(
+        "CreditRL/VisualSokoban-v0", num_envs=1, autoreset_mode="Disabled"
+    ).unwrapped
     with pytest.raises(ConfigError, match="holds episodes of CreditRL/ALFWorld-v0; expected"):
         react.recorded(react.form, venv=other)
 
@@ -104,7 +106,7 @@ def test_adapters_of_a_real_models_size_learn_from_real_conversations(tmp_path, 
     assert cli.run(["data", "import", str(file), *words]) == 0
 
     # Its evaluation also reads the environment's own texts.
-    venv: Any = gym.make_vec("CreditRL/SOTOPIA-v0", num_envs=4).unwrapped
+    venv: Any = gym.make_vec("CreditRL/SOTOPIA-v0", num_envs=4, autoreset_mode="Disabled").unwrapped
     read = environment_texts(venv, get_form("dialogue"), 4, 0)
     tokenizer = build_tokenizer([*read, *(text for talk in talks for text in talk)])
     torch.manual_seed(0)

@@ -51,7 +51,14 @@ def test_an_episode_that_the_rules_cannot_score_is_invalid(test_data: Path) -> N
 
 
 def test_the_bargaining_partner_finishes_official_dialogues(test_data):
-    venv = gym.make_vec(ENV_ID, 50, partner="scripted", judge="none", **official(test_data))
+    venv = gym.make_vec(
+        ENV_ID,
+        50,
+        autoreset_mode="Disabled",
+        partner="scripted",
+        judge="none",
+        **official(test_data),
+    )
     info = venv.reset(seed=0, options={"task": [*range(0, 900, 18)]})[1]
     for _ in range(10):
         assert venv.unwrapped.active.any()

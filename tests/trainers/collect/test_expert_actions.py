@@ -27,7 +27,9 @@ LEVELS = {"tier": "easy", "min_optimal_moves": 2, "max_optimal_moves": 4, "max_t
 
 
 def sokoban(copies=4):
-    return gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=copies, **LEVELS)
+    return gym.make_vec(
+        "CreditRL/VisualSokoban-v0", num_envs=copies, autoreset_mode="Disabled", **LEVELS
+    )
 
 
 @pytest.mark.parametrize(("most", "ended"), [(1, False), (4, True)])

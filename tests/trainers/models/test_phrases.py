@@ -87,7 +87,7 @@ def test_a_saved_tokenizer_encodes_alike(tmp_path):
 
 
 def test_rooms_of_symbols_have_no_names_or_phrases():
-    venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=32)
+    venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=32, autoreset_mode="Disabled")
     texts = environment_texts(venv, get_form("plain"), 64, seed=0)
     with_phrases, without = (build_tokenizer(texts, phrases=p) for p in (True, False))
     assert with_phrases.get_vocab() == without.get_vocab()
@@ -95,7 +95,9 @@ def test_rooms_of_symbols_have_no_names_or_phrases():
 
 
 def test_a_household_takes_less_than_half_the_tokens():
-    venv = gym.make_vec("CreditRL/ALFWorld-v0", num_envs=32, size="small")
+    venv = gym.make_vec(
+        "CreditRL/ALFWorld-v0", num_envs=32, size="small", autoreset_mode="Disabled"
+    )
     form = get_form("dialogue")
     texts = environment_texts(venv, form, 128, seed=0)
     tokenizer, words = build_tokenizer(texts), build_tokenizer(texts, phrases=False)
