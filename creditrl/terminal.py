@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["PlainConsole", "TitledTable", "plain", "printable"]
+__all__ = ["PlainConsole", "TitledTable", "has_display", "plain", "printable"]
 
 _SHOWN = {
     number: ascii(chr(number))[1:-1]
@@ -25,6 +27,13 @@ _SHOWN = {
     )
     if chr(number) not in "\n\t"
 }
+
+
+def has_display() -> bool:
+    """Return whether a window can be shown."""
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def printable(text: str) -> str:

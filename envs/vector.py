@@ -30,10 +30,10 @@ from creditrl.envs.base import (
 from creditrl.envs.spaces import action_column, action_text
 from creditrl.envs.tasks import draw_task, warn_of_gaps
 from creditrl.envs.workers import WORKER_TIMEOUT, WorkerPool
-from creditrl.errors import ConfigError, EpisodeOverError
+from creditrl.errors import ConfigError, CreditRLError, EpisodeOverError
 from creditrl.types import BoolArray, IntArray, Snapshot, StateSource, Task
 
-__all__ = ["TextVectorEnv"]
+__all__ = ["ClosedError", "TextVectorEnv"]
 
 # Keywords of TextVectorEnv besides the environment's own options.
 _KEYWORDS = (
@@ -46,6 +46,10 @@ _KEYWORDS = (
     "render_mode",
     "max_episode_steps",
 )
+
+
+class ClosedError(CreditRLError, gym.error.ClosedEnvironmentError):
+    """Copies that were closed; with and without workers, and as Gymnasium names it."""
 
 
 class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
@@ -71,7 +75,9 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
             ``"ray"`` takes actors on the machines of a Ray cluster instead of processes here.
         worker_timeout: seconds that a worker has for an answer; after that it is ended and
             restarted, like one that died.
-        render_mode: as for one copy; ``render`` returns one frame per copy.
+        render_mode: as for one copy; ``render`` returns one frame per copy. With ``"_list"`` at its
+            end (``"rgb_array_list"``), a list of a copy's frames since the last ``render`` or
+            since its episode began, as by Gymnasium's ``RenderCollection``.
         max_episode_steps: steps after which an episode is truncated, as by Gymnasium's
             ``TimeLimit``; it only shortens episodes, the option ``max_turns`` sets their length.
         task: play only this task (index, id or :class:`Task`).
@@ -102,10 +108,11 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
             )
         if not 0 <= workers <= num_envs:
             raise ConfigError(f"workers={workers}: expected 0 (in process) to num_envs={num_envs}.")
-        if render_mode is not None and render_mode not in env_class.metadata["render_modes"]:
+        modes = env_class.metadata["render_modes"]
+        known = [*modes, *(f"{mode}_list" for mode in modes if mode != "human")]
+        if render_mode is not None and render_mode not in known:
             raise ConfigError(
-                f"{env_class.env_id} has no render mode {render_mode!r}. "
-                f"Known: {', '.join(env_class.metadata['render_modes'])}."
+                f"{env_class.env_id} has no render mode {render_mode!r}. Known: {', '.join(known)}."
             )
         self.config = env_class.configure(options, _KEYWORDS)
         if max_episode_steps is not None and max_episode_steps < 1:
@@ -139,6 +146,8 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
         self._active = np.zeros(num_envs, dtype=np.bool_)
         self._waits = np.zeros(num_envs, dtype=np.bool_)
         """Copies without any episode."""
+        self._frames: list[list[Any]] = [[] for _ in range(num_envs)]
+        """Frames to return by the next ``render``, if the mode asks for lists."""
         self._warned = False
         """Whether the user was warned of steps after the end of every copy."""
         self._text: list[str] = [""] * num_envs
@@ -255,6 +264,7 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
         Returns:
             Observations and info of *all* copies.
         """
+        self._require_open("reset()")
         # Everything is checked before anything changes: a refused reset leaves the copies alone.
         chosen = check_reset_options(options, ("task", "reset_mask"))
         mask = self._reset_mask(chosen.get("reset_mask"))
@@ -327,7 +337,7 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
         return self._observation(), reward, terminated, truncated, {**self._columns(), **final}
 
     def render(self) -> tuple[Any, ...] | None:
-        """Return one frame per copy in the chosen render mode."""
+        """Return one frame per copy in the chosen render mode, or one list of frames."""
         if self.render_mode is None:
             gym.logger.warn(
                 f'render() was called without a render mode: use gym.make_vec("'
@@ -336,6 +346,9 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
             return None
         self._require_begun("render()")
         mode = self.render_mode
+        if mode.endswith("_list"):
+            frames, self._frames = self._frames, [[] for _ in range(self.num_envs)]
+            return tuple(frames)
         return tuple(self.copies.render(i, mode) for i in range(self.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -498,13 +511,23 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
         self._seed_N[index_K] = seeds
         frame = self.copies.begin(index_K, tasks, seeds)
         self._active[index_K] = True
+        self._collect_frames(index_K, begun=True)
         return frame
 
     def _act(self, index_K: IntArray, actions: Sequence[str]) -> Frame:
         frame = self.copies.step(index_K, actions)
         self._keep(index_K, frame)
         self._active[index_K] = ~(frame.terminated_K | frame.truncated_K)
+        self._collect_frames(index_K)
         return frame
+
+    def _collect_frames(self, index_K: IntArray, *, begun: bool = False) -> None:
+        mode = self.render_mode
+        if mode is not None and mode.endswith("_list"):
+            for i in index_K.tolist():
+                if begun:
+                    self._frames[i] = []
+                self._frames[i].append(self.copies.render(i, mode.removesuffix("_list")))
 
     def _keep(self, index_K: IntArray, frame: Frame) -> None:
         """Store the copies' frame, from which finished copies are shown."""
@@ -694,7 +717,12 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
             )
         return mask
 
+    def _require_open(self, what: str) -> None:
+        if self.closed:
+            raise ClosedError(f"{what} after close(): make the copies again.")
+
     def _require_begun(self, what: str) -> None:
+        self._require_open(what)
         if not self._info:
             raise EpisodeOverError(f"{what} needs an episode: call reset() first.")
 

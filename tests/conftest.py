@@ -124,8 +124,8 @@ def _lacks(item: pytest.Item, importable: Callable[[str], bool]) -> tuple[str, s
 def _how(module: str) -> str:
     """Say how an upstream package is installed."""
     package = module.split(".")[0]
-    if package == "verl":
-        return "To run them: pip install verl"
+    if package in ("verl", "stable_baselines3", "torchrl"):
+        return f"To run them: pip install {package}"
     extra = {
         **{name: name for name in ("vllm", "trl", "verifiers", "openenv", "inspect")},
         **{"datasets": "trl", "inspect_ai": "inspect", "sotopia": "reference-sotopia"},

@@ -18,6 +18,7 @@ from creditrl.envs.sokoban import render, solver
 from creditrl.envs.sokoban.level import Level
 from creditrl.envs.sokoban.rooms import GLYPHS, room_layout, room_level
 from creditrl.envs.sokoban.rules import STEP_REWARD, can_do, step_rewards, step_rooms
+from creditrl.envs.sokoban.window import RoomWindow, open_window
 from creditrl.envs.sokoban.words import SEPARATOR, Compat, Reader, admissible_table, words_of
 from creditrl.errors import ConfigError
 from creditrl.types import BoolArray, FloatArray, IntArray, StateSource, Task
@@ -27,6 +28,7 @@ __all__ = ["SokobanEngine"]
 _REASONS = np.array(["", "inapplicable", "unparsed"], dtype=object)
 _CAN_SHIFT = np.array([1, 4, 16, 64], dtype=np.int64)
 _CACHED_STATES = 1 << 16
+_WINDOW_TILE_PX = 48
 
 
 class SokobanEngine(Engine):
@@ -61,6 +63,9 @@ class SokobanEngine(Engine):
         self._tile_px = tile_px
         self._with_progress = progress
         self._uncounted_still = self._padded_text = compat == "verl-agent"
+        self._window: RoomWindow | None = None
+        self._may_open = True
+        """Whether there may be a window: none was refused, or closed by the user."""
         self._words = words_of(compat)
         self._word_table = np.array(self._words, dtype=object)
         self._admissible = admissible_table(compat)
@@ -206,7 +211,11 @@ class SokobanEngine(Engine):
         return "" if touched < 0 else f"box {touched}"
 
     def render(self, index: int, mode: str) -> str | NDArray[np.uint8] | None:
-        """Draw one room at its own size; ``"human"`` prints a coloured board."""
+        """Draw one room at its own size.
+
+        ``"human"`` shows it in a window; without a display, or once the user has closed the
+        window, it prints a coloured board.
+        """
         ((size, codes),) = self._rooms(np.array([index]))
         room = np.frombuffer(codes, dtype=np.uint8).reshape(size)
         if mode == "rgb_array":
@@ -215,13 +224,30 @@ class SokobanEngine(Engine):
             return image
         text = self._texts(np.array([index]))[0]
         if mode == "human":
-            render.print_board(room)
+            self._show(room)
             return None
         if mode == "ansi":
             return text
         return super().render(index, mode)
 
+    def close(self) -> None:
+        """Close the window, if there is one."""
+        if self._window is not None:
+            self._window.close()
+            self._window = None
+
     # -- inside ---------------------------------------------------------------------------------
+
+    def _show(self, room: NDArray[np.uint8]) -> None:
+        if self._window is None and self._may_open:
+            self._window = open_window("VisualSokoban")
+        if self._window is not None:
+            picture = render.draw_rooms(room[None], "tiles", max(self._tile_px, _WINDOW_TILE_PX))[0]
+            if self._window.show(picture):
+                return
+            self._window = None
+        self._may_open = False
+        render.print_board(room)
 
     def _act_once(
         self,

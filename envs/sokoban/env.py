@@ -151,6 +151,9 @@ class SokobanEnv(TextEnv[SokobanConfig]):
     the start, -1 if unknown), and with ``progress=True`` ``optimal_remaining: int`` and
     ``deadlocked: str``.
 
+    **Render modes.** ``ansi`` the text, ``rgb_array`` tiles, ``human`` a window (without a display:
+    a coloured board in the terminal).
+
     **State.** ``state_key``: the room's size and cells (boxes as a set, no history); ``"world"`` is
     the same as ``"state"``, since the goal is visible in the room. ``segment_key``: ``"box k"``,
     the last box that the last turn pushed, numbered by starting cell; ``""`` if it pushed none.

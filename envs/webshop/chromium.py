@@ -14,7 +14,6 @@ import re
 import select
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -26,7 +25,7 @@ from creditrl.errors import BrowserError, MissingExtraError, require_extra
 if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver
 
-__all__ = ["Chromium", "chromium", "close_chromium", "find_programs", "has_display"]
+__all__ = ["Chromium", "chromium", "close_chromium", "find_programs"]
 
 _START_SECONDS = 90.0
 _ANSWER_SECONDS = 90
@@ -82,13 +81,6 @@ def find_programs() -> tuple[str, str]:
             )
     assert browser is not None and driver is not None
     return browser, driver
-
-
-def has_display() -> bool:
-    """Return whether a window can be shown."""
-    if sys.platform in ("darwin", "win32"):
-        return True
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 class Chromium:

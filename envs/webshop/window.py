@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 
 from creditrl.door.asgi import Server
 from creditrl.envs.webshop.address import Address, address, read_address
-from creditrl.envs.webshop.chromium import Chromium, chromium, has_display
+from creditrl.envs.webshop.chromium import Chromium, chromium
 from creditrl.envs.webshop.goals import Goal
 from creditrl.envs.webshop.pages import LONGEST_QUERY, Page, Rules
 from creditrl.envs.webshop.reward import Parts
 from creditrl.envs.webshop.shop import Shop
 from creditrl.envs.webshop.site import WATCH, Site, site_app
 from creditrl.errors import BrowserError
+from creditrl.terminal import has_display
 
 if TYPE_CHECKING:
     from selenium.webdriver.remote.webelement import WebElement

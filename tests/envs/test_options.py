@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import gymnasium as gym
 import pytest
 from env_helpers import refusal
 
@@ -77,6 +78,13 @@ CASES = [(env, *case) for env, cases in REFUSED.items() for case in cases]
 def test_an_invalid_option_is_refused_in_one_line(env, options, says):
     message = refusal(ConfigError, lambda: environment_class(f"CreditRL/{env}-v0")(**options))
     assert says in message
+
+
+def test_an_unknown_option_is_what_libraries_expect_that_try_keyword_arguments():
+    for make in (gym.make, gym.make_vec):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'frameskip'") as refused:
+            make("CreditRL/VisualSokoban-v0", frameskip=1)
+        assert isinstance(refused.value, ConfigError)
 
 
 TEXT = ("title_model", "unity_urls")

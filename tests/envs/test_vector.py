@@ -205,6 +205,36 @@ def test_copies_go_on_to_their_next_episodes_unless_told_to_wait():
     assert venv.active.tolist() == [False, True] and info["turn"].tolist() == [2, 0]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_lists_of_frames_are_those_of_gymnasium(mode: AutoresetMode, workers: int):
+    own = {"vectorization_mode": "sync", "vector_kwargs": {"autoreset_mode": mode}}
+    options = {"render_mode": "rgb_array_list", "max_turns": 4}
+    ours = gym.make_vec(TOY, num_envs=2, autoreset_mode=mode, workers=workers, **options)
+    stock = gym.make_vec(TOY, num_envs=2, **own, **options)
+    with contextlib.closing(ours), contextlib.closing(stock):
+        rng = np.random.default_rng(7)
+        for venv in (ours, stock):
+            venv.reset(seed=7)
+        for wait in (3, 1, 4, 6):
+            for _ in range(wait):
+                actions = script(rng, 2)
+                ours.step(actions)
+                stock.step(actions)
+            for mine, theirs in zip(ours.render(), stock.render(), strict=True):
+                np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_closed_copies_say_so(workers: int):
+    venv = ToyVectorEnv(2, workers=workers)
+    venv.reset(seed=0)
+    venv.close()
+    for call in (venv.reset, venv.snapshot, lambda: venv.step(["look", "look"])):
+        with pytest.raises(gym.error.ClosedEnvironmentError, match="after close"):
+            call()
+
+
 def test_steps_after_the_end_of_every_copy_warn_once():
     venv = ToyVectorEnv(2, max_turns=1)
     venv.reset(seed=0)

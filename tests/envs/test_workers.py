@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.error import ClosedEnvironmentError
 from toy_env import ToyVectorEnv
 
 from creditrl.errors import DataError, WorkerError
@@ -195,7 +196,7 @@ def test_close_ends_the_workers_and_may_be_repeated(sharded: ToyVectorEnv):
     sharded.close()
     sharded.close()
     assert wait_until_gone(pids) == []
-    with pytest.raises(WorkerError, match="close"):
+    with pytest.raises(ClosedEnvironmentError, match="after close"):
         sharded.step(["look"] * 6)
 
 

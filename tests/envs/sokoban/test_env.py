@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import sys
+import types
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -56,6 +60,51 @@ def test_human_mode_prints_the_room_and_ansi_mode_returns_the_text(capsys):
     env.reset(seed=1)
     env.step("up")
     assert capsys.readouterr().out.startswith(text + "\n\n")
+
+
+class FakeTk(types.ModuleType):
+    """A tkinter whose window the user can close."""
+
+    class TclError(Exception):
+        pass
+
+    def __init__(self) -> None:
+        super().__init__("tkinter")
+        self.closed, self.shown = False, []
+
+    def Tk(self) -> Any:
+        return self
+
+    def Label(self, root: Any) -> Any:
+        return self
+
+    def PhotoImage(self, *, data: bytes, master: Any) -> bytes:
+        return data
+
+    def update(self) -> None:
+        if self.closed:
+            raise self.TclError("application has been destroyed")
+
+    def configure(self, *, image: bytes) -> None:
+        self.shown.append(image)
+
+    title = pack = destroy = lambda self, *_: None
+
+
+def test_human_mode_shows_a_window_on_a_display_until_it_is_closed(capsys, monkeypatch):
+    window = FakeTk()
+    monkeypatch.setitem(sys.modules, "tkinter", window)
+    monkeypatch.setattr("creditrl.terminal.has_display", lambda: True)
+    env = gym.make(ENV_ID, render_mode="human", disable_env_checker=True)
+    text, _ = env.reset(seed=1)
+    assert window.shown[0].startswith(b"P6 288 288 255\n") and not capsys.readouterr().out
+    assert len(window.shown[0]) == len(b"P6 288 288 255\n") + 3 * 288**2
+    env.step("up")
+    assert len(window.shown) == 2
+    window.closed = True
+    env.step("up")
+    assert capsys.readouterr().out
+    env.close()
 
 
 def test_presets_have_the_turn_limits_and_action_words_of_their_benchmarks():
