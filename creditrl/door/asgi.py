@@ -87,6 +87,8 @@ class Guarded:
 async def _refuse(send: Any, refusal: Refusal) -> None:
     headers, body = refusal.answer()
     raw = [(name.lower().encode(), value.encode()) for name, value in headers]
+    if refusal.status in (400, 413):  # where this request ends is not certain, or not near
+        raw.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": refusal.status, "headers": raw})
     await send({"type": "http.response.body", "body": body})
 
@@ -137,7 +139,6 @@ class Server:
             http=_protocol(Crowd(max(MOST_CONNECTIONS, 2 * clients))),
             ws="auto" if websockets else "none",
             ws_max_size=most_body,
-            loop="asyncio",
             lifespan="auto" if websockets else "off",
             log_config=None,
             log_level="critical",
@@ -145,7 +146,6 @@ class Server:
             server_header=False,
             proxy_headers=False,
             backlog=128,
-            h11_max_incomplete_event_size=_LONGEST_HEAD,
             timeout_graceful_shutdown=1,
         )
         self._server: uvicorn.Server = uvicorn.Server(config)
@@ -187,17 +187,20 @@ class Server:
 
 
 def _protocol(crowd: Crowd) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol with time limits for all waiting, not only for a next request."""
-    import h11
-    from uvicorn.protocols.http.h11_impl import H11Protocol
+    """Return uvicorn's protocol with limits for all waiting, and on all that is held meanwhile."""
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-    patience = {h11.IDLE: HEAD_SECONDS, h11.SEND_BODY: BODY_SECONDS}
+    patience = {"head": HEAD_SECONDS, "body": BODY_SECONDS}
 
-    class Timed(H11Protocol):
-        _awaited: Any = None
+    class Bounded(HttpToolsProtocol):
+        _awaited = ""
+        """What the client has to send: a head, a body, or nothing."""
         _late: asyncio.TimerHandle | None = None
         _unread: asyncio.TimerHandle | None = None
         _left = False
+        _in_body = False
+        _held = 0
+        """Bytes received since the last piece of a body or end of a head."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -205,8 +208,27 @@ def _protocol(crowd: Crowd) -> type[asyncio.Protocol]:
             self._look()
 
         def data_received(self, data: bytes) -> None:
+            self._held += len(data)
             super().data_received(data)
+            if self._held > _LONGEST_HEAD:  # the parser keeps a head, and trailers, as a whole
+                self.transport.abort()
             self._look()
+
+        def on_headers_complete(self) -> None:
+            self._in_body, self._held = True, 0
+            super().on_headers_complete()
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            if not self._in_body:  # trailers are not read
+                super().on_header(name, value)
+
+        def on_body(self, body: bytes) -> None:
+            self._held = 0
+            super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            self._in_body, self._held = False, 0
+            super().on_message_complete()
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
@@ -216,8 +238,8 @@ def _protocol(crowd: Crowd) -> type[asyncio.Protocol]:
             super().connection_lost(exc)
             self._leave()
 
-        def handle_websocket_upgrade(self, event: h11.Request) -> None:
-            super().handle_websocket_upgrade(event)
+        def handle_websocket_upgrade(self) -> None:
+            super().handle_websocket_upgrade()
             self._leave()  # from here on uvicorn's pings detect lost clients
 
         def pause_writing(self) -> None:
@@ -238,17 +260,22 @@ def _protocol(crowd: Crowd) -> type[asyncio.Protocol]:
 
         def _look(self) -> None:
             """Check what is awaited, and until when."""
-            awaited = self.conn.their_state
-            if awaited is self._awaited or self._left:
+            if self._in_body:
+                awaited = "body"
+            elif self.cycle is None or (self.cycle.response_complete and not self.pipeline):
+                awaited = "head"
+            else:
+                awaited = ""
+            if awaited == self._awaited or self._left:
                 return
             self._awaited = awaited
             if self._late is not None:
                 self._late.cancel()
                 self._late = None
-            if awaited in patience:
+            if awaited:
                 crowd.wait(self)
                 self._late = self.loop.call_later(patience[awaited], self.transport.abort)
             else:
                 crowd.work(self)
 
-    return Timed
+    return Bounded

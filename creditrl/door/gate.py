@@ -64,6 +64,9 @@ class Gate:
         known: dict[str, list[str]] = {}
         for field, value in headers:
             known.setdefault(field.lower(), []).append(value.strip())
+        if "transfer-encoding" in known and "content-length" in known:
+            what = "Expected Content-Length or Transfer-Encoding, found both."
+            return Refusal(400, "bad_request", what)
         hosts = known.get("host", [])
         name = _name_of(hosts[0]) if len(hosts) == 1 else None
         if name is None:

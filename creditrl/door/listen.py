@@ -147,7 +147,10 @@ def close_in_children(listening: socket.socket) -> None:
 
 def _after_fork() -> None:
     for listening in list(_listening):
-        listening.close()
+        # close() would wait for uvloop, whose thread the child does not have.
+        number = listening.detach()
+        if number >= 0:
+            os.close(number)
     _listening.clear()
 
 

@@ -176,19 +176,53 @@ def test_a_client_that_does_not_read_is_disconnected(make, hurried, monkeypatch)
 
 def test_every_connection_disables_nagles_algorithm(make, monkeypatch):
     # With Nagle's algorithm an answer of two pieces waits 40 ms for the client's acknowledgement.
-    served: list[socket.socket] = []
-    accept = socket.socket.accept
+    served: list[Any] = []
+    enter = Crowd.enter
 
-    def noting(listening: socket.socket) -> tuple[socket.socket, Any]:
-        opened, address = accept(listening)
-        served.append(opened)
-        return opened, address
+    def noting(crowd: Crowd, who: Any, close: Any) -> None:
+        served.append(who)
+        enter(crowd, who, close)
 
-    monkeypatch.setattr(socket.socket, "accept", noting)
+    monkeypatch.setattr(Crowd, "enter", noting)
     with contextlib.closing(make()) as server, line(server) as opened:
         opened.sendall(head())
         assert answer(opened) == (200, b"0 bytes")
-        assert [one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in served] == [1]
+        (who,) = served
+        end = who if isinstance(who, socket.socket) else who.transport.get_extra_info("socket")
+        assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
+def test_a_request_with_two_lengths_is_refused_and_ends_its_connection(make):
+    chunked = b"5\r\nhello\r\n0\r\n\r\n"
+    for lengths in (
+        ("Content-Length: 20", "Transfer-Encoding: chunked"),
+        ("Transfer-Encoding: chunked", "Content-Length: 5"),
+        ("Content-Length: 0", "Transfer-Encoding: identity"),
+    ):
+        with contextlib.closing(make()) as server, line(server) as opened:
+            opened.sendall(head("/", *lengths) + chunked + head("/large"))
+            assert answer(opened)[0] == 400
+            assert is_closed(opened)
+
+
+def test_heads_and_trailers_without_end_close_the_connection(monkeypatch):
+    monkeypatch.setattr(asgi, "_LONGEST_HEAD", 1 << 16)
+    with contextlib.closing(serve_asgi()) as server:
+        for beginning, more in (
+            (b"", b"\r\n"),
+            (b"GET /", b"x"),
+            (b"GET / HTTP/1.1\r\nX: ", b"x"),
+            (b"GET / HTTP/1.1\r\n", b"X: y\r\n"),
+            (head("/", "Transfer-Encoding: chunked", method="POST") + b"0\r\nX: ", b"x"),
+            (head("/", "Transfer-Encoding: chunked", method="POST") + b"0\r\n", b"X: y\r\n"),
+            (head("/", "Transfer-Encoding: chunked", method="POST") + b"1;", b"x"),
+        ):
+            with line(server) as opened:
+                with contextlib.suppress(ConnectionError):
+                    opened.sendall(beginning)
+                    for _ in range(100):
+                        opened.sendall(more * ((1 << 20) // len(more)))
+                    pytest.fail(f"{more!r} was read without end")
 
 
 def test_unfinished_requests_do_not_block_other_clients(make, monkeypatch):
