@@ -135,6 +135,11 @@ def plain_json(value: Any) -> Any:
     Raises:
         TypeError: a value that JSON cannot hold.
     """
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return value
+    if kind is tuple and all(type(item) is str for item in value):  # admissible actions
+        return list(value)
     if isinstance(value, Mapping):
         return {str(key): plain_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -146,6 +146,8 @@ def find_json(
     # recurse.
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(DEEPEST):
+        if not level:
+            return value, end
         level = [
             item
             for held in level

@@ -724,7 +724,7 @@ class TextEnv(EnvCore, gym.Env[Any, str], Generic[ConfigT]):
         frame = self.copies.begin(self._all, [task], [episode_seed])
         self._begun = True
         self._show()
-        return self._observation(frame), self._info(frame)
+        return frame_observation(frame, self._parts), frame_info(frame)
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Do one action; any string is taken.
@@ -741,11 +741,11 @@ class TextEnv(EnvCore, gym.Env[Any, str], Generic[ConfigT]):
         frame = self.copies.step(self._all, [action])
         self._show()
         return (
-            self._observation(frame),
+            frame_observation(frame, self._parts),
             float(frame.reward_K[0]),
             bool(frame.terminated_K[0]),
             bool(frame.truncated_K[0]),
-            self._info(frame),
+            frame_info(frame),
         )
 
     def snapshot(self) -> Snapshot:
@@ -763,7 +763,7 @@ class TextEnv(EnvCore, gym.Env[Any, str], Generic[ConfigT]):
         if snap.rng is not None:
             self.np_random.bit_generator.state = snap.rng
         self._begun = True
-        return self._observation(frame), self._info(frame)
+        return frame_observation(frame, self._parts), frame_info(frame)
 
     def state_key(self, source: StateSource = "state") -> bytes:
         """Return canonical bytes of the state: equal keys mean equal states."""
@@ -853,23 +853,26 @@ class TextEnv(EnvCore, gym.Env[Any, str], Generic[ConfigT]):
         if self.render_mode == "human":
             self.copies.engine.render(0, "human")
 
-    def _observation(self, frame: Frame) -> Any:
-        if self._parts.image_shape is None:
-            return frame.text[0]
-        assert frame.image is not None
-        if self._parts.text_in_observation:
-            return {"text": frame.text[0], "image": frame.image[0]}
-        return frame.image[0]
-
-    def _info(self, frame: Frame) -> dict[str, Any]:
-        return {
-            key: column.item() if column.ndim == 1 else column[0]
-            for key, column in frame.info.items()
-        }
-
     def _require_begun(self, what: str) -> None:
         if not self._begun:
             raise EpisodeOverError(f"{what} needs an episode: call reset() first.")
+
+
+def frame_observation(frame: Frame, parts: EnvParts) -> Any:
+    """Return the observation in a frame of one copy."""
+    if parts.image_shape is None:
+        return frame.text[0]
+    assert frame.image is not None
+    if parts.text_in_observation:
+        return {"text": frame.text[0], "image": frame.image[0]}
+    return frame.image[0]
+
+
+def frame_info(frame: Frame) -> dict[str, Any]:
+    """Return the ``info`` in a frame of one copy."""
+    return {
+        key: column.item() if column.ndim == 1 else column[0] for key, column in frame.info.items()
+    }
 
 
 def check_reset_options(

@@ -25,6 +25,8 @@ from creditrl.envs.base import (
     TextEnv,
     UnicodeText,
     check_reset_options,
+    frame_info,
+    frame_observation,
     warn_of_limits,
 )
 from creditrl.envs.spaces import action_column, action_text
@@ -393,6 +395,54 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
             truncated[at] = frame.truncated_K
         return self._observation(index_K), reward, terminated, truncated, self._columns(index_K)
 
+    def reset_one(
+        self, copy: int, *, seed: int | None = None, task: int | str | Task | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in one copy; the others wait.
+
+        Args:
+            copy: its number; without groups, and after a first ``reset`` of all.
+            seed: seeds what this copy draws; None goes on.
+            task: index, id or Task; None draws one.
+
+        Returns:
+            As :meth:`TextEnv.reset`.
+        """
+        self._require_begun("reset_one()")
+        index_K = self.copy_indices([copy])
+        if self.group_size > 1:
+            raise ConfigError("reset_one() would cut a group: mask whole groups in reset().")
+        if seed is not None:
+            self._seed_groups({copy: seed}, index_K)
+        self._advance(index_K, {} if task is None else {copy: self.tasks.resolve(task)})
+        frame = self._begin(index_K)
+        self._keep(index_K, frame)
+        self._waits[copy] = False
+        return frame_observation(frame, self._parts), frame_info(frame)
+
+    def step_one(self, copy: int, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Do one action in one copy; the others wait.
+
+        Returns:
+            As :meth:`TextEnv.step`.
+
+        Raises:
+            ActionTypeError: the action is not a string.
+            EpisodeOverError: the copy's episode is over.
+        """
+        self._require_begun("step_one()")
+        index_K = self.copy_indices([copy])
+        if not self._active[copy]:
+            raise EpisodeOverError(f"The episode of copy {copy} is over: call reset_one() first.")
+        frame = self._act(index_K, [action_text(action)])
+        return (
+            frame_observation(frame, self._parts),
+            float(frame.reward_K[0]),
+            bool(frame.terminated_K[0]),
+            bool(frame.truncated_K[0]),
+            frame_info(frame),
+        )
+
     def snapshot(self, indices: Sequence[int] | IntArray | None = None) -> list[Snapshot]:
         """Return everything that these copies (None: all) need to continue; picklable."""
         self._require_begun("snapshot()")
@@ -445,6 +495,11 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
         return self.copies.state_keys(self.copy_indices(indices), source)
 
     @property
+    def live(self) -> bool:
+        """Whether answers come from outside: a model, or a simulator."""
+        return self._parts.engine.live
+
+    @property
     def retry_helps(self) -> bool:
         """Whether a failed episode may succeed when played again from its start."""
         return bool(self.workers) or self._parts.engine.retry_helps
@@ -487,6 +542,8 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
                 )
             return np.flatnonzero(given)
         index_K = given.astype(np.int64).reshape(-1)
+        if len(index_K) == 1 and 0 <= index_K.item() < self.num_envs:
+            return index_K  # the checks of many take longer than a step
         outside = (index_K < 0) | (index_K >= self.num_envs)
         if outside.any():
             raise ConfigError(
@@ -535,6 +592,14 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
             self._text = frame.text
             self._image = frame.image
             self._info = frame.info
+            return
+        if len(index_K) == 1:  # single values are written several times faster than rows of one
+            at = index_K.item()
+            self._text[at] = frame.text[0]
+            if frame.image is not None and self._image is not None:
+                self._image[at] = frame.image[0]
+            for key, column in frame.info.items():
+                self._info[key][at] = column[0]
             return
         for i, text in zip(index_K.tolist(), frame.text, strict=True):
             self._text[i] = text
@@ -663,7 +728,9 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
             )
         return [None if value is None else int(value) for value in seeds]
 
-    def _seed_groups(self, seed_G: Sequence[int | None], groups: IntArray) -> None:
+    def _seed_groups(
+        self, seed_G: Sequence[int | None] | Mapping[int, int], groups: IntArray
+    ) -> None:
         for group in groups.tolist():
             chosen = seed_G[group]
             if chosen is not None:

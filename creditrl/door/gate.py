@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from creditrl.errors import ConfigError
@@ -19,6 +20,14 @@ TOKEN_ENV = "CREDITRL_SERVE_TOKEN"
 """Environment variable with the token that clients must send."""
 _SHORTEST_TOKEN = 16
 _LARGEST_PORT = 65_535
+_READ = frozenset(
+    "authorization content-length host origin sec-fetch-mode sec-fetch-site transfer-encoding".split()
+)
+"""Headers that decide."""
+_REMEMBERED = 256
+"""Number of combinations of headers whose judgement is kept."""
+_LONGEST_KEPT = 1024
+"""Characters of such a combination."""
 _HOST = re.compile(r"(?P<name>\[[^\[\]]+\]|[A-Za-z0-9._~-]+)(?::(?P<port>[0-9]{1,5}))?")
 
 
@@ -55,15 +64,26 @@ class Gate:
 
     def __init__(self, token: str = "") -> None:
         self._token = token.encode()
+        # A client's requests differ in other headers only.
+        self._judged = lru_cache(_REMEMBERED)(self._judge)
 
     def refusal(self, headers: Iterable[tuple[str, str]]) -> Refusal | None:
         """Return why a request is refused; None if it is admitted.
 
         Headers are (name, value), in any case.
         """
+        read = [(name, value) for field, value in headers if (name := field.lower()) in _READ]
+        # A length is not judged, only that there is one.
+        told = tuple([(name, "" if name == "content-length" else value) for name, value in read])
+        # A token is compared anew each time: a look-up tells by its duration what it resembles.
+        if self._token or sum([len(value) for _, value in told]) > _LONGEST_KEPT:
+            return self._judge(told)
+        return self._judged(told)
+
+    def _judge(self, headers: tuple[tuple[str, str], ...]) -> Refusal | None:
         known: dict[str, list[str]] = {}
-        for field, value in headers:
-            known.setdefault(field.lower(), []).append(value.strip())
+        for name, value in headers:
+            known.setdefault(name, []).append(value.strip())
         if "transfer-encoding" in known and "content-length" in known:
             what = "Expected Content-Length or Transfer-Encoding, found both."
             return Refusal(400, "bad_request", what)

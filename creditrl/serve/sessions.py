@@ -149,6 +149,14 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def quick(self) -> bool:
+        """Whether a call waits for nobody: no other call, process, model or simulator."""
+        if self.venv.workers or self.venv.live or not self._lock.acquire(blocking=False):
+            return False
+        self._lock.release()
+        return True
+
     def close(self) -> None:
         """Release the environment."""
         with self._lock:
@@ -235,16 +243,11 @@ class Sessions:
                 self.dealer.turn(session.number, tokens, cost)
             before = session.shown["observation"]
             left = 0 if session.number is None else self._state_hash(session.copy)
-            seen, reward, ended, cut, columns = self.venv.step_some([session.copy], [action])
-            state = self._show(session, seen, columns, 0)
+            seen, reward, ended, cut, own = self.venv.step_one(session.copy, action)
+            state = self._show(session, seen, own)
             info = state["info"]
-            session.over = bool(ended[0] or cut[0])
-            shown = {
-                **state,
-                "reward": float(reward[0]),
-                "terminated": bool(ended[0]),
-                "truncated": bool(cut[0]),
-            }
+            session.over = ended or cut
+            shown = {**state, "reward": reward, "terminated": ended, "truncated": cut}
             if session.number is not None:
                 session.tokens += tokens
                 session.cost += cost
@@ -309,7 +312,7 @@ class Sessions:
             seen, columns = self.venv.restore([session.copy], [snap])
             session.begun = True
             session.over = bool(snap.event[-1])
-            return self._show(session, seen, columns, session.copy)
+            return self._show(session, *_row(session.copy, seen, columns))
 
     # -- inside, under the lock -------------------------------------------------------------------
 
@@ -357,31 +360,23 @@ class Sessions:
 
     def _begin(self, session: Session, task: Task | None, seed: int) -> None:
         venv = self.venv
-        options: dict[str, Any] = {} if task is None else {"task": task}
-        if venv.has_begun:
-            mask = np.zeros(venv.num_envs, dtype=np.bool_)
-            mask[session.copy] = True
-            options["reset_mask"] = mask
-        observation, info = venv.reset(seed=[seed] * venv.num_envs, options=options)
-        self._show(session, observation, info, session.copy)
+        if not venv.has_begun:  # the first one begins every copy
+            venv.reset(seed=[seed] * venv.num_envs, options={} if task is None else {"task": task})
+        self._show(session, *venv.reset_one(session.copy, seed=seed, task=task))
         session.begun, session.over, session.moved = True, False, time.monotonic()
         session.turns, session.tokens, session.cost = [], 0, 0.0
 
-    def _show(
-        self, session: Session, observation: Any, info: Mapping[str, Any], row: int
-    ) -> dict[str, Any]:
-        """Return a row of the environment's output as JSON data, and store it."""
+    def _show(self, session: Session, observation: Any, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a copy shows as JSON data, and store it."""
         shown: dict[str, Any] = {"observation": ""}
-        if isinstance(observation, tuple):
-            shown["observation"] = observation[row]
+        if isinstance(observation, str):
+            shown["observation"] = observation
         elif isinstance(observation, dict):
-            shown["observation"] = observation["text"][row]
-            shown["image"] = png_url(observation["image"][row])
+            shown["observation"] = observation["text"]
+            shown["image"] = png_url(observation["image"])
         else:
-            shown["image"] = png_url(observation[row])
-        shown["info"] = {
-            key: plain_json(column[row]) for key, column in info.items() if key[0] != "_"
-        }
+            shown["image"] = png_url(observation)
+        shown["info"] = {key: plain_json(value) for key, value in info.items()}
         session.shown = shown
         return self._state(session)
 
@@ -416,3 +411,12 @@ class Sessions:
         )
         number, session.number = session.number, None
         self.dealer.finish(number, episode, session.tokens, session.cost)
+
+
+def _row(copy: int, observation: Any, info: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return what one copy shows, of what all do."""
+    if isinstance(observation, dict):
+        own: Any = {key: column[copy] for key, column in observation.items()}
+    else:
+        own = observation[copy]
+    return own, {key: column[copy] for key, column in info.items() if key[0] != "_"}
