@@ -21,7 +21,8 @@ TOKEN_ENV = "CREDITRL_SERVE_TOKEN"
 _SHORTEST_TOKEN = 16
 _LARGEST_PORT = 65_535
 _READ = frozenset(
-    "authorization content-length host origin sec-fetch-mode sec-fetch-site transfer-encoding".split()
+    ("authorization", "content-length", "host", "origin")
+    + ("sec-fetch-mode", "sec-fetch-site", "transfer-encoding")
 )
 """Headers that decide."""
 _REMEMBERED = 256

@@ -5,6 +5,7 @@ It has no access control: :class:`~creditrl.door.asgi.Guarded` adds it.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -88,8 +89,11 @@ def environment_app(
     env_id = sessions.venv.env_class.env_id
     document = api_document(env_id, needs_token)
 
+    # As JSONResponse writes it, which makes an encoder for each answer.
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
     def answer(content: Any, status: int = 200) -> Response:
-        return JSONResponse(content, status)
+        return Response(encode(content), status, media_type="application/json")
 
     def refusal(status: int, code: str, message: str) -> Response:
         line = " ".join(message.split())
@@ -107,7 +111,9 @@ def environment_app(
                 body = await _body(request, takes)
                 if on_request is not None:
                     on_request()
-                fields = {**request.query_params, **request.path_params}
+                fields = dict(request.path_params)
+                if request.scope["query_string"]:
+                    fields = {**request.query_params, **fields}
                 if pace.short and sessions.quick:
                     return pace.measured(work, fields, body)
                 return await run_in_threadpool(pace.measured, work, fields, body)

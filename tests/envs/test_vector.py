@@ -270,6 +270,34 @@ def test_partial_steps_skip_finished_copies():
         venv.clone([1, 1], [0])
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("options", [{}, {"images": True}, {"images": True, "text": False}])
+def test_a_copy_can_be_played_like_a_single_environment(options: dict[str, Any], workers: int):
+    env = ToyEnv(**options)
+    with contextlib.closing(ToyVectorEnv(3, workers=workers, **options)) as venv:
+        venv.reset(seed=0)
+        others = venv.state_keys(indices=[0, 2])
+        for seed, task in ((5, None), (None, None), (None, 3)):
+            mine = env.reset(seed=seed, options=None if task is None else {"task": task})
+            np.testing.assert_equal(venv.reset_one(1, seed=seed, task=task), mine)
+            over = False
+            while not over:
+                mine = env.step("right")
+                np.testing.assert_equal(venv.step_one(1, "right"), mine)
+                over = mine[2] or mine[3]
+            with pytest.raises(EpisodeOverError, match="copy 1 is over"):
+                venv.step_one(1, "right")
+        assert venv.state_keys(indices=[0, 2]) == others
+        assert venv.active.tolist() == [True, False, True]
+        for copy in (3, -1):
+            with pytest.raises(ConfigError, match="out of range"):
+                venv.step_one(copy, "right")
+    with pytest.raises(ConfigError, match="cut a group"):
+        pair = ToyVectorEnv(2, group_size=2)
+        pair.reset(seed=0)
+        pair.reset_one(0)
+
+
 def test_invalid_indices_and_numbers_of_actions_are_named():
     venv = ToyVectorEnv(3)
     venv.reset(seed=0)

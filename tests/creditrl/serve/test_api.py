@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -324,3 +326,47 @@ def test_an_error_of_the_environment_is_an_error_response(sessions, client, monk
 
     monkeypatch.setattr(sessions.venv, "reset", broken)
     assert refusal(client.post(f"{at}/reset"), 500, "failed") == "the engine is out of order"
+
+
+def test_only_short_calls_that_wait_for_nobody_run_without_a_thread(sessions, monkeypatch):
+    clock = iter(range(10**6))
+    slow = [0.0]
+    monkeypatch.setattr("creditrl.serve.app.time.perf_counter", lambda: next(clock) * slow[0])
+    used: list[int] = []
+    step = sessions.step
+
+    def noting(*arguments: Any) -> Any:
+        used.append(threading.get_ident())
+        return step(*arguments)
+
+    monkeypatch.setattr(sessions, "step", noting)
+
+    async def threads(seconds: float) -> list[bool]:
+        """Return of three steps whether each ran in the server's thread."""
+        slow[0], used[:] = seconds, []
+        for _ in range(3):
+            assert await step_of(app, f"{at}/step") in (200, 409)
+        return [ident == threading.get_ident() for ident in used]
+
+    app = environment_app(sessions)
+    at = new(client_of(sessions))
+    sessions.reset(at.rpartition("/")[2], 0, 0)
+    assert asyncio.run(threads(1e-6)) == [False, True, True]  # the first one is measured
+    assert asyncio.run(threads(1.0)) == [True, False, False]
+    sessions.venv._parts.engine.live = True
+    assert not sessions.quick
+
+
+async def step_of(app: Any, path: str) -> int:
+    """Return the status of a step, taken in this thread's event loop."""
+    scope = {"type": "http", "method": "POST", "path": path, "root_path": "", "query_string": b""}
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b'{"action": "up"}'}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app({**scope, "headers": [(b"content-type", b"application/json")]}, receive, send)
+    return int(sent[0]["status"])
