@@ -161,7 +161,9 @@ def environment_app(
         absurd = absurd_count(tokens, cost)
         if absurd:
             raise _Refused(400, "bad_request", f"tokens and cost: found {absurd}.")
-        done = sessions.step(path["session"], action, tokens, float(cost))
+        return stepped(sessions.step(path["session"], action, tokens, float(cost)))
+
+    def stepped(done: dict[str, Any]) -> Response:
         if tasks_left is not None:
             done["tasks_left"] = tasks_left()
         return answer(done)
@@ -228,6 +230,11 @@ def environment_app(
         Route(one, endpoint(close), methods=["DELETE"]),
         Route(f"{one}/reset", endpoint(reset, ("task", "seed")), methods=["POST"]),
         Route(f"{one}/step", steps, methods=["POST"]),
+        Route(
+            f"{one}/end",
+            endpoint(lambda p, b: stepped(sessions.give_up(p["session"]))),
+            methods=["POST"],
+        ),
         Route(
             f"{one}/snapshots",
             endpoint(lambda p, b: answer({"snapshot": sessions.snapshot(p["session"])}, 201)),

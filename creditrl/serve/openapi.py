@@ -189,6 +189,8 @@ _OPERATIONS: tuple[tuple[str, str, str, str, str, str, str], ...] = (
     ("post", "/sessions/{session}/reset", "reset", "Begin an episode", "ResetRequest", "200",
      "State"),
     ("post", "/sessions/{session}/step", "step", "Take one action", "StepRequest", "200", "Step"),
+    ("post", "/sessions/{session}/end", "give_up", "End the episode as it stands, without another "
+     "action; a measured one is counted", "", "200", "Step"),
     ("post", "/sessions/{session}/snapshots", "snapshot", "Take a snapshot of the current state",
      "", "201", "NewSnapshot"),
     ("post", "/sessions/{session}/snapshots/{snapshot}/restore", "restore",

@@ -235,9 +235,7 @@ class Sessions:
         with self._lock:
             session = self._found(session_id)
             session.moved = session.used
-            if not session.begun or session.over:
-                how = "is over" if session.begun else "has not begun"
-                raise EpisodeOverError(f"The episode {how}: POST .../reset first.")
+            self._require_running(session)
             if session.number is not None:
                 assert self.dealer is not None
                 self.dealer.turn(session.number, tokens, cost)
@@ -266,6 +264,22 @@ class Sessions:
                 if session.over:
                     self._finish(session, shown)
                     shown["measured"] = True
+            return shown
+
+    def give_up(self, session_id: str) -> dict[str, Any]:
+        """End the episode as truncated; a measured one counts as it stands.
+
+        Raises:
+            EpisodeOverError: there is no running episode.
+        """
+        with self._lock:
+            session = self._found(session_id)
+            session.moved = session.used
+            self._require_running(session)
+            session.over = True
+            shown = {**self._state(session), "reward": 0.0, "terminated": False, "truncated": True}
+            if session.number is not None:
+                self._finish(session, shown)
             return shown
 
     def snapshot(self, session_id: str) -> str:
@@ -325,6 +339,11 @@ class Sessions:
             )
         session.used = time.monotonic()
         return session
+
+    def _require_running(self, session: Session) -> None:
+        if not session.begun or session.over:
+            how = "is over" if session.begun else "has not begun"
+            raise EpisodeOverError(f"The episode {how}: POST .../reset first.")
 
     def _kept(self, session: Session, name: str) -> Snapshot:
         if name not in session.snapshots:

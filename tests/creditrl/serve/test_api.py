@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import runpy
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -17,7 +21,7 @@ import creditrl
 from creditrl.agents.budget import Budget
 from creditrl.agents.journal import EpisodeFiles
 from creditrl.agents.ledger import Ledger
-from creditrl.door.asgi import MOST_BODY, Guarded
+from creditrl.door.asgi import MOST_BODY, Guarded, Server
 from creditrl.errors import CreditRLError, DataError
 from creditrl.serve import measure
 from creditrl.serve.app import environment_app
@@ -25,6 +29,7 @@ from creditrl.serve.sessions import Sessions
 
 SOKOBAN = "CreditRL/VisualSokoban-v0"
 HERE = "http://127.0.0.1:3000"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def client_of(
@@ -285,6 +290,33 @@ def test_a_measured_episode_cannot_be_restored_to_an_earlier_state(measured):
     assert client.post(f"{at}/snapshots/{kept}/restore").status_code == 200
 
 
+def test_an_agent_that_gives_up_has_played_its_episode(measured, client):
+    at = new(measured.client)
+    refusal(measured.client.post(f"{at}/end"), 409, "conflict")  # none has begun
+    for turns, left in ((0, 2), (1, 1)):
+        state = measured.client.post(f"{at}/reset").json()
+        for _ in range(turns):
+            measured.client.post(f"{at}/step", json={"action": "up"})
+        given = measured.client.post(f"{at}/end").json()
+        assert given["truncated"] and given["measured"] and not given["terminated"]
+        assert given["tasks_left"] == left and given["info"]["task_id"] == state["info"]["task_id"]
+        refusal(measured.client.post(f"{at}/step", json={"action": "up"}), 409, "conflict")
+        refusal(measured.client.post(f"{at}/end"), 409, "conflict")
+    results = measured.ledger.finished
+    assert [results[n].turns for n in (0, 1)] == [0, 1]
+    assert not any(results[n].success or results[n].error for n in (0, 1))
+    own = new(client)
+    client.post(f"{own}/reset")
+    assert client.post(f"{own}/end").json()["measured"] is False
+
+
+def test_the_example_plays_every_task(measured, capsys):
+    example = runpy.run_path(str(EXAMPLES / "http_client.py"))
+    with contextlib.closing(Server(measured.client.app)) as server:
+        example["main"](server.address)
+    assert measured.dealer.done.is_set() and capsys.readouterr().out.count("solved") == 3
+
+
 def test_a_budget_ends_a_measurement(tmp_path):
     made = Measured(budget=Budget(turns=3), files=EpisodeFiles(tmp_path / "j.jsonl"))
     try:
@@ -331,7 +363,8 @@ def test_an_error_of_the_environment_is_an_error_response(sessions, client, monk
 def test_only_short_calls_that_wait_for_nobody_run_without_a_thread(sessions, monkeypatch):
     clock = iter(range(10**6))
     slow = [0.0]
-    monkeypatch.setattr("creditrl.serve.app.time.perf_counter", lambda: next(clock) * slow[0])
+    ticking = SimpleNamespace(perf_counter=lambda: next(clock) * slow[0])
+    monkeypatch.setattr("creditrl.serve.app.time", ticking)
     used: list[int] = []
     step = sessions.step
 
