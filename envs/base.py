@@ -588,15 +588,15 @@ class EnvCore(ABC):
             given["kwargs"] = {**given["kwargs"], "task": task.id}
         return _TextSpec(**given)
 
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        self._spec = spec
+
     def _is_own(self, task: Task) -> bool:
         try:
             return self.tasks.find(task.id) == task
         except UnknownNameError:
             return False
-
-    @spec.setter
-    def spec(self, spec: EnvSpec | None) -> None:
-        self._spec = spec
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what pickle and ``copy.deepcopy`` keep: options and snapshots, not the engine.
@@ -633,6 +633,7 @@ class TextEnv(EnvCore, gym.Env[Any, str], Generic[ConfigT]):
         options: fields of ``config_class``.
     """
 
+    copies: Copies
     env_id: ClassVar[str]
     config_class: ClassVar[type]
     expert_always_succeeds: ClassVar[bool] = True

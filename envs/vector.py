@@ -310,7 +310,7 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
         truncated = np.zeros(self.num_envs, dtype=np.bool_)
         waiting_K = np.flatnonzero(~self._active)
         if len(waiting_K):
-            index_K = np.flatnonzero(self._active)
+            index_K: IntArray = np.flatnonzero(self._active)
             actions_K = _texts([actions[i] for i in index_K.tolist()])
         else:
             index_K = self._all

@@ -73,7 +73,7 @@ class Gate:
 
         Headers are (name, value), in any case.
         """
-        read = [(name, value) for field, value in headers if (name := field.lower()) in _READ]
+        read = [(field.lower(), value) for field, value in headers if field.lower() in _READ]
         # A length is not judged, only that there is one.
         told = tuple([(name, "" if name == "content-length" else value) for name, value in read])
         # A token is compared anew each time: a look-up tells by its duration what it resembles.
@@ -83,8 +83,8 @@ class Gate:
 
     def _judge(self, headers: tuple[tuple[str, str], ...]) -> Refusal | None:
         known: dict[str, list[str]] = {}
-        for name, value in headers:
-            known.setdefault(name, []).append(value.strip())
+        for field, value in headers:
+            known.setdefault(field, []).append(value.strip())
         if "transfer-encoding" in known and "content-length" in known:
             what = "Expected Content-Length or Transfer-Encoding, found both."
             return Refusal(400, "bad_request", what)
