@@ -18,7 +18,7 @@ import numpy as np
 
 from creditrl.errors import DataError, require_extra
 from creditrl.files import opened_draft
-from creditrl.store import PARQUET, PARQUET_READ
+from creditrl.parquet import PARQUET, open_parquet, read_parquet
 from creditrl.types import FloatArray, Trajectory
 
 __all__ = ["ColumnStore", "TurnColumns"]
@@ -166,14 +166,7 @@ class ColumnStore:
 def _open(path: Path) -> Any:
     require_extra("pyarrow", "train")
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    try:
-        table = pq.read_table(path, **PARQUET_READ)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path}: not a readable Parquet file ({error}).") from None
-    for name in _KEYS:
-        if name not in table.column_names:
-            raise DataError(f"{path}: no columns of turns; {name!r} is missing.")
-    place = table.column_names.index("episode")
-    return table.set_column(place, "episode", table.column("episode").cast(pa.string()))
+    kinds = dict(zip(_KEYS, (pa.int64(), pa.string(), pa.int32()), strict=True))
+    with open_parquet(path, kinds) as file:
+        return read_parquet(file, path)

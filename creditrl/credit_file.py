@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from creditrl.errors import ConfigError, DataError, require_extra
+from creditrl.errors import ConfigError, DataError, OutsideJSONError, require_extra
 from creditrl.files import opened_draft
 from creditrl.outside_json import MOST_FILE, read_json
-from creditrl.store import PARQUET, PARQUET_READ
+from creditrl.parquet import PARQUET, open_parquet, read_parquet
 from creditrl.types import FloatArray, IntArray, Trajectory
 
 __all__ = ["TRUTH", "CreditFile", "TurnRow", "read_credit_columns", "turn_rows"]
@@ -163,16 +163,18 @@ def read_credit_columns(
         MissingExtraError: pyarrow is not installed.
     """
     require_extra("pyarrow", "view")
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        table = pq.read_table(path, **PARQUET_READ)
-        notes = read_json((table.schema.metadata or {})[_NOTES], most=MOST_FILE)
+        with open_parquet(path, _keys()) as file:
+            table = read_parquet(file, path)
+        notes = read_json((table.schema.metadata or {}).get(_NOTES, b""), most=MOST_FILE)
         keys = {name: table.column(name) for name in _keys()}
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        if any(column.null_count for column in keys.values()):
+            raise DataError("turns without update, id or number")
+        if not isinstance(notes, dict) or not all(isinstance(n, dict) for n in notes.values()):
+            raise DataError("notes that are no objects")
+    except (DataError, OutsideJSONError) as error:
         raise DataError(
-            f"{path} holds no credits that this version can read ({error!r}): move it away and "
+            f"{path} holds no credits that this version can read ({error}): move it away and "
             "run `creditrl credit` again."
         ) from error
     credit = {

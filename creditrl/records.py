@@ -17,7 +17,7 @@ from creditrl.errors import DataError
 from creditrl.outside_json import LARGEST_IN_FILE, MOST_FILE, read_json
 from creditrl.types import Task, Trajectory, Turn
 
-__all__ = ["ADDED_COLUMNS", "COLUMNS", "columns_to_episodes", "episode_to_jsonl"]
+__all__ = ["ADDED_COLUMNS", "COLUMNS", "TURN_COLUMNS", "columns_to_episodes", "episode_to_jsonl"]
 
 COLUMNS: dict[str, str] = {
     "update": "int",
@@ -70,7 +70,8 @@ where unknown, ``final_observation`` is set on the episode's last row only. ``me
 ADDED_COLUMNS = ("messages", "finished", "forgotten", "weights_version", "tokens", "cost")
 """Columns that are missing in files of earlier versions; they are read as null."""
 
-_TURN_COLUMNS = tuple(COLUMNS)[tuple(COLUMNS).index("turn") :]
+TURN_COLUMNS = tuple(COLUMNS)[tuple(COLUMNS).index("turn") :]
+"""Columns that an episode without turns has null."""
 
 
 def _plain(value: Any) -> Any:
@@ -122,7 +123,7 @@ def episode_to_jsonl(update: int, episode: Trajectory) -> bytes:
         for i, turn in enumerate(episode.turns)
     ]
     if not lines:
-        blank = dict.fromkeys(_TURN_COLUMNS)
+        blank = dict.fromkeys(TURN_COLUMNS)
         lines = [start + _json({**blank, "final_observation": episode.final_observation})[1:]]
     lines.append("")
     return "\n".join(lines).encode("utf-8", "replace")
@@ -221,11 +222,12 @@ def columns_to_episodes(
     while at < len(turn_N):
         length = length_N[at]
         end = at + max(1, length)
-        expected: list[int | None] = [*range(length)] or [None]
-        if list(number_N[at:end]) != expected:
+        numbers = list(number_N[at:end])
+        # By its length first: a damaged one may be 10^18.
+        if length < 0 or len(numbers) < length or numbers != ([*range(length)] or [None]):
             raise DataError(
-                f"{source}: episode {columns['id'][at]!r} has turns {list(number_N[at:end])} of "
-                f"{length}; the file is damaged."
+                f"{source}: episode {columns['id'][at]!r} does not have all of its {length:,} "
+                "turns, in order; the file is damaged."
             )
         yield columns["update"][at], _episode(columns, end - 1, tuple(turn_N[at : at + length]))
         at = end

@@ -21,18 +21,20 @@ from pathlib import Path
 from typing import Any
 
 from creditrl.disk import writing
-from creditrl.errors import ConfigError, DataError, require_extra
+from creditrl.errors import ConfigError, DataError, OutsideJSONError, require_extra
 from creditrl.files import opened_draft, write_atomic
 from creditrl.outside_json import LARGEST_IN_FILE, MOST_FILE, read_json
-from creditrl.records import ADDED_COLUMNS, COLUMNS, columns_to_episodes, episode_to_jsonl
+from creditrl.parquet import PARQUET, most_decoded, open_parquet, read_parquet
+from creditrl.records import (
+    ADDED_COLUMNS,
+    COLUMNS,
+    TURN_COLUMNS,
+    columns_to_episodes,
+    episode_to_jsonl,
+)
 from creditrl.types import Trajectory
 
-__all__ = ["PARQUET", "PARQUET_READ", "Block", "Damage", "DamageWarning", "TrajectoryStore"]
-
-PARQUET: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
-"""Options for writing Parquet: its zstd blocks have no checksums of their own."""
-PARQUET_READ: dict[str, Any] = {"page_checksum_verification": True}
-"""Options for reading; pages of older files, without checksums, are read as well."""
+__all__ = ["Block", "Damage", "DamageWarning", "TrajectoryStore"]
 
 _PART = re.compile(r"update-(\d+)-(\d+)\.jsonl\.zst")
 _SEALED = re.compile(r"turns-\d{4,}\.parquet")
@@ -43,7 +45,9 @@ _FRAME_BYTES = 1 << 20
 _PIECE_BYTES = 1 << 12
 """Compressed bytes passed to the decompressor at once: they can expand 30,000 times."""
 _MOST_FRAME = 1 << 29
-"""Maximum bytes of an unpacked frame."""
+"""Maximum bytes of an unpacked frame; all of a part have the limit of a Parquet file."""
+_MAYBE_NULL = {*ADDED_COLUMNS, "difficulty", "episode_score", "final_observation"}
+"""Columns that may be null in rows of turns."""
 _ROW_GROUP_ROWS = 1 << 15
 """Turns per Parquet row group, the unit that a reader loads."""
 _ROW_GROUP_BYTES = 1 << 27
@@ -381,6 +385,7 @@ def _frames(data: memoryview) -> Iterator[tuple[int, bytes]]:
 
     context = zstandard.ZstdDecompressor()
     at = 0
+    room = most_decoded(len(data))
     if not data:
         raise _TornError("it is empty")
     while at < len(data):
@@ -397,9 +402,10 @@ def _frames(data: memoryview) -> Iterator[tuple[int, bytes]]:
             except zstandard.ZstdError as error:
                 raise _TornError(str(error)) from None
             size += len(pieces[-1])
-            if size > _MOST_FRAME:
-                raise _TornError(f"it unpacks to more than {_MOST_FRAME:,} bytes")
+            if size > (most := min(room, _MOST_FRAME)):
+                raise _TornError(f"it unpacks to more than {most:,} bytes")
         at -= len(frame.unused_data)
+        room -= size
         yield at, b"".join(pieces)
 
 
@@ -463,8 +469,21 @@ def _parse(lines: bytes, path: Path) -> Any:
         )
     except pa.ArrowInvalid:  # an infinity written as a string, or not our rows at all
         return _parse_slowly(lines, path)
-    if any(table.column(name).null_count for name in ("update", "id", "turns")):
-        raise DataError(f"{path}: rows without update, id or turns; it is damaged.")
+    return _filled(table, path)
+
+
+def _filled(table: Any, path: Path) -> Any:
+    """Return a table if only those values are null that may be.
+
+    Raises:
+        DataError: another is.
+    """
+    names = [name for name in table.column_names if name not in _MAYBE_NULL]
+    empty = table.column("turn").null_count if "turn" in names else None
+    for name in names:
+        expected = empty if name in TURN_COLUMNS else 0
+        if expected is not None and table.column(name).null_count != expected:
+            raise DataError(f"{path}: rows without {name}; it is damaged.")
     return table
 
 
@@ -487,22 +506,16 @@ def _parse_slowly(lines: bytes, path: Path) -> Any:
                 columns[name] = [None if x is None else float(x) for x in columns[name]]
             elif kind == "floats":
                 columns[name] = [xs and [float(x) for x in xs] for xs in columns[name]]
-        return pa.table(columns, schema=_schema())
+        return _filled(pa.table(columns, schema=_schema()), path)
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: not a part file of CreditRL ({error!r}).") from None
 
 
 def _open_sealed(path: Path) -> Any:
-    require_extra("pyarrow", "view")
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        file = pq.ParquetFile(path, **PARQUET_READ)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path}: not a readable Parquet file ({error}).") from None
+    schema = _schema()
+    file = open_parquet(path, dict(zip(schema.names, schema.types, strict=True)), ADDED_COLUMNS)
     notes = file.schema_arrow.metadata or {}
-    found = notes.get(b"creditrl.format", b"none").decode()
+    found = notes.get(b"creditrl.format", b"none").decode("utf-8", "replace")
     if found != _FORMAT:
         raise DataError(
             f"{path}: trajectory format {found}; this version of CreditRL reads {_FORMAT}. "
@@ -520,20 +533,24 @@ def _row_group(file: Any, path: Path, number: int, columns: list[str] | None = N
     """Return a row group as an Arrow table; a damaged one raises :class:`DataError`."""
     import pyarrow as pa
 
-    try:
-        table = file.read_row_group(number, columns=columns)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: row group {number} is damaged ({error}).") from None
+    table = read_parquet(file, path, [number], columns)
     for name in ADDED_COLUMNS:
         if name not in table.column_names and (columns is None or name in columns):
             field = _schema().field(name)
             table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-    return table.select(list(COLUMNS) if columns is None else columns)
+    return _filled(table.select(list(COLUMNS) if columns is None else columns), path)
 
 
 def _sealed_parts(path: Path) -> list[str]:
     with _open_sealed(path) as file:
-        return list(read_json(file.schema_arrow.metadata[b"creditrl.parts"], most=MOST_FILE))
+        noted = file.schema_arrow.metadata.get(b"creditrl.parts", b"null")
+    try:
+        names = read_json(noted, most=MOST_FILE)
+    except OutsideJSONError as error:
+        raise DataError(f"{path}: its list of parts is damaged ({error}).") from None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataError(f"{path}: its list of parts is damaged: expected names of files.")
+    return names
 
 
 def _read_sealed(path: Path, wanted: Container[int] | None) -> Iterator[tuple[int, Trajectory]]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from creditrl.errors import DataError, require_extra
+from creditrl.parquet import most_decoded
 from creditrl.records import COLUMNS, columns_to_episodes
 from creditrl.store import Block, TrajectoryStore
 from creditrl.types import BoolArray, FloatArray, IntArray, Trajectory
@@ -73,6 +74,8 @@ class TurnIndex:
     togo_N: FloatArray = field(default_factory=lambda: np.zeros(0))
     """Undiscounted sum of the rewards from this turn on."""
     _texts: OrderedDict[Block, Any] = field(default_factory=OrderedDict)
+    _named: dict[str, int] = field(default_factory=dict)
+    """Keys of episodes, and how many have that name."""
 
     @classmethod
     def read(cls, folder: Path) -> TurnIndex:
@@ -88,8 +91,12 @@ class TurnIndex:
             return found
         require_extra("pyarrow", "view")
         columns: dict[str, list[Any]] = {name: [] for name in _OF_TURNS[1:]}
+        room = {block.file: most_decoded((folder / block.file).stat().st_size) for block in blocks}
         for block in blocks:
             table = found.store.read_block(block, (*_OF_EPISODES, *_OF_TURNS, "env_id"))
+            room[block.file] -= table.nbytes
+            if room[block.file] < 0:
+                raise DataError(f"{folder / block.file}: it decodes to more than stored turns do.")
             if not table.num_rows:
                 continue
             found.env_id = found.env_id or str(table.column("env_id")[0].as_py())
@@ -162,18 +169,18 @@ class TurnIndex:
         row_E = np.flatnonzero(first_R)
         heads = table.select(list(_OF_EPISODES)).filter(first_R).to_pylist()
         ends = np.append(row_E[1:], len(turns_R))
-        if not np.array_equal(ends - row_E, np.maximum(1, turns_R[row_E])):
+        whole = first_R[0] and np.array_equal(ends - row_E, np.maximum(1, turns_R[row_E]))
+        if not whole or not np.array_equal(turns_R == 0, table.column("turn").is_null()):
             raise DataError(f"{block.file}: episodes lack turns; the file is damaged.")
         before = self.episodes[-1] if self.episodes else None
         start = before.start + before.turns if before else 0
-        taken = {episode.key for episode in self.episodes if episode.update >= heads[0]["update"]}
         for row, head in zip(row_E.tolist(), heads, strict=True):
             base = key = f"{head['update']}/{head['id']}"
-            number = 1
-            while key in taken:
-                number += 1
-                key = f"{base}~{number}"
-            taken.add(key)
+            # An id may contain "~2" itself.
+            while key in self._named:
+                self._named[base] += 1
+                key = f"{base}~{self._named[base]}"
+            self._named[key] = 1
             score = head["episode_score"]
             self.episodes.append(
                 Episode(
