@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from creditrl.envs.words import IMAGE_PLACEHOLDER
-from creditrl.errors import ConfigError, CreditInputError
+from creditrl.errors import ConfigError, CreditInputError, DataError
 from creditrl.files import check_sums
 from creditrl.types import Prompt
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Picture",
     "PictureReader",
+    "check_adapter",
+    "load_adapter",
+    "load_config",
     "load_image_processor",
     "load_model",
     "one_place_each",
@@ -34,6 +37,10 @@ __all__ = [
 
 _FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 _REMEMBERED = 1024
+_MOST_LAYERS = 4096
+"""Maximum layers, or experts, of a config: building a module of each takes time and memory, which
+a few bytes of a stranger's config must not cost. Published models have up to some hundreds."""
+_ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
 class Picture(NamedTuple):
@@ -242,18 +249,71 @@ def one_place_each(ids: Sequence[int], image_id: int, pictures: int) -> list[int
     return kept
 
 
+def load_config(path_or_name: str) -> Any:
+    """Load a model's config; no code of its folder runs.
+
+    Raises:
+        DataError: it describes more layers than any model has.
+    """
+    from transformers import AutoConfig
+
+    # Explicit: by default, transformers asks on a terminal whether to run a folder's code.
+    config = AutoConfig.from_pretrained(path_or_name, trust_remote_code=False)
+    for part in (config, *(getattr(config, name) for name in config.sub_configs)):
+        for name, value in vars(part or config).items():
+            counts = name.endswith(("_layers", "_experts")) and isinstance(value, (int, float))
+            if counts and value > _MOST_LAYERS:
+                raise DataError(
+                    f"{path_or_name}: its config has {name} = {value:,}, expected at most "
+                    f"{_MOST_LAYERS:,}."
+                )
+    return config
+
+
 def load_model(path_or_name: str, **options: Any) -> Any:
-    """Load a causal language model, or a vision-language model if the config is of one."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+    """Load a causal language model, or a vision-language model if the config is of one.
+
+    Weights are read from safetensors only.
+    """
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     check_sums(Path(path_or_name))
-    # Explicit: by default, transformers asks on a terminal whether to run a folder's code.
-    options["trust_remote_code"] = False
-    config = AutoConfig.from_pretrained(path_or_name, trust_remote_code=False)
+    config = load_config(path_or_name)
     auto: Any = AutoModelForCausalLM
     if getattr(config, "model_type", "") in _FAMILIES:
         auto = AutoModelForImageTextToText
-    return auto.from_pretrained(path_or_name, **options)
+    return auto.from_pretrained(
+        path_or_name, trust_remote_code=False, use_safetensors=True, **options
+    )
+
+
+def load_adapter(model: Any, path_or_name: str, **options: Any) -> Any:
+    """Return a model with the adapters of a folder or of the hub, read from safetensors only."""
+    import peft
+
+    check_adapter(path_or_name)
+    loaded: Any = peft.PeftModel
+    return loaded.from_pretrained(model, path_or_name, **options)
+
+
+def check_adapter(path_or_name: str) -> None:
+    """Check that an adapter's weights are undamaged safetensors: peft reads pickles as well.
+
+    Raises:
+        DataError: they are damaged, or there are none.
+        OSError: an adapter on the hub has none.
+    """
+    folder = Path(path_or_name)
+    if not folder.is_dir():
+        from huggingface_hub import hf_hub_download
+
+        hf_hub_download(path_or_name, _ADAPTER_WEIGHTS)
+    elif not (folder / _ADAPTER_WEIGHTS).is_file():
+        raise DataError(
+            f"{folder} has no {_ADAPTER_WEIGHTS}: weights are read from safetensors only, never "
+            "from pickles (adapter_model.bin). Convert them where you trust them."
+        )
+    check_sums(folder)
 
 
 def load_image_processor(path_or_name: str, config: Any) -> Any:

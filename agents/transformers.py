@@ -26,6 +26,7 @@ from creditrl.agents.decoding import LogitMemo, choose_tokens, chunk_prompts, me
 from creditrl.agents.kv_cache import cache_argument, cache_of
 from creditrl.agents.pictures import (
     PictureReader,
+    load_adapter,
     load_image_processor,
     load_model,
     picture_key,
@@ -37,7 +38,6 @@ from creditrl.agents.token_text import TokenText, stop_tokens
 from creditrl.agents.tree_scores import TreeBatch
 from creditrl.agents.turn_cache import Place, TurnCache
 from creditrl.errors import ConfigError, CreditRLError, DataError, require_extra
-from creditrl.files import check_sums
 from creditrl.types import Prompt, Reply, ReplyList
 
 if TYPE_CHECKING:
@@ -206,10 +206,7 @@ class TransformersAgent:
             tokenizer = load_tokenizer(model)
             options.setdefault("image_processor", load_image_processor(model, loaded.config))
             if adapter is not None:
-                from peft import PeftModel
-
-                check_sums(Path(adapter))
-                loaded = PeftModel.from_pretrained(loaded, adapter)
+                loaded = load_adapter(loaded, adapter)
         except Exception as error:
             which = model if adapter is None else f"{model} with {adapter}"
             raise DataError(
@@ -920,8 +917,6 @@ def why_not_loaded(error: Exception) -> str:
 
     if isinstance(error, (CreditRLError, ImportError, torch.cuda.OutOfMemoryError)):
         raise error
-    if type(error).__name__ == "UnpicklingError":
-        return "Its weights are a pickle that is damaged, or holds more than weights."
     first = next(iter(str(error).strip().splitlines()), "")
     return first if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: {first}"
 

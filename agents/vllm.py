@@ -11,7 +11,12 @@ from typing import Any
 
 from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.choices import Choices, check_actions, tree_of
-from creditrl.agents.pictures import PictureReader, load_image_processor
+from creditrl.agents.pictures import (
+    PictureReader,
+    check_adapter,
+    load_config,
+    load_image_processor,
+)
 from creditrl.agents.prompting import loadable, variant_of
 from creditrl.agents.reply_queue import ReplyQueue
 from creditrl.agents.token_text import TokenText, stop_tokens
@@ -141,14 +146,13 @@ class VLLMAgent:
             MissingExtraError: vLLM is not installed.
         """
         require_extra("transformers", "train")
-        from transformers import AutoConfig
-
         settings = dict(engine or {})
         model, options = loadable(model, adapter, options)
         if adapter is not None:
+            check_adapter(adapter)
             settings.setdefault("lora_rank", _rank_of(Path(adapter)))
         loaded = load_tokenizer(tokenizer or model)
-        config: Any = AutoConfig.from_pretrained(model, trust_remote_code=False)
+        config = load_config(model)
         if options.get("stop"):
             settings["tokenizer"] = loaded
         processor = load_image_processor(model, config)
@@ -449,10 +453,8 @@ def _seed(*parts: int) -> int:
 
 def _reader_at(source: str, tokenizer: Any) -> PictureReader | None:
     """Return the picture reader for the model config at ``source``; None for a text model."""
-    from transformers import AutoConfig
-
     try:
-        config: Any = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        config = load_config(source)
         processor = load_image_processor(source, config)
     except (OSError, ValueError):  # a folder with only a tokenizer
         return None

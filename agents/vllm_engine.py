@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from creditrl._origin import install_command
-from creditrl.agents.pictures import one_place_each
+from creditrl.agents.pictures import load_config, one_place_each
 from creditrl.errors import ConfigError, EngineError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ class LocalEngine:
         self._folder = tempfile.mkdtemp(prefix="creditrl-vllm-")
         options: dict[str, Any] = dict(
             model=model,
-            load_format="auto" if weights else "dummy",
+            load_format="safetensors" if weights else "dummy",
             dtype=_saved_dtype(model) if dtype == "auto" else dtype,
             max_model_len=context,
             max_num_seqs=max_rows,
@@ -587,9 +587,7 @@ def _lora_rank(rank: int) -> int:
 
 
 def _text_config(model: str) -> Any:
-    from transformers import AutoConfig
-
-    return AutoConfig.from_pretrained(model, trust_remote_code=False).get_text_config()
+    return load_config(model).get_text_config()
 
 
 def _saved_dtype(model: str) -> str:
@@ -605,11 +603,10 @@ def _shown(model: str, folder: str, options: dict[str, Any], images: int) -> int
 
     vLLM reads the image processor's files from the folder of the model's config.
     """
-    from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
     from vllm.engine.arg_utils import EngineArgs
 
-    config: Any = AutoConfig.from_pretrained(model, trust_remote_code=False)
+    config = load_config(model)
     options |= dict(
         skip_tokenizer_init=False,
         tokenizer=folder,

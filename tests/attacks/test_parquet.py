@@ -96,6 +96,7 @@ def test_texts_that_continue_each_other_are_not_decoded(tmp_path):
 
 def test_more_rows_than_a_file_of_its_size_can_hold_are_not_decoded(tmp_path, monkeypatch):
     monkeypatch.setattr("creditrl.parquet._MOST_SMALL", 1 << 20)
+    monkeypatch.setattr("creditrl.parquet._MOST_TIMES", 50)
     path, table = sealed(tmp_path)
     write(repeated(table), path, table.schema.metadata)
     for reading in readings(path):

@@ -15,8 +15,11 @@ from pathlib import Path
 
 import pytest
 import tomli_w
+import torch
 from programs import by_python, wait_for
+from safetensors.torch import load_file
 
+from creditrl.agents.pictures import load_adapter
 from creditrl.cli import run
 from creditrl.errors import ConfigError, CreditRLError, DataError
 from creditrl.report.inputs import families, load_run
@@ -197,19 +200,32 @@ def test_untrusted_models_execute_no_code(copied, tmp_path):
         "kind": {**settings, "model_type": "strange", "auto_map": {"AutoConfig": "code.C"}},
         "types": {**settings, "hidden_size": "x"},
         "size": {**settings, "vocab_size": 10**12},
+        "layers": {**settings, "num_hidden_layers": 10**6},
         "pickle": settings,
+        "weights": settings,
     }.items():
         folder = Path(shutil.copytree(policy, tmp_path / name))
         (folder / "code.py").write_text(code)
         (folder / "config.json").write_text(json.dumps(spoiled))
-        if name == "pickle":
+        if name in ("pickle", "weights"):
+            weights = load_file(folder / "model.safetensors")
             (folder / "model.safetensors").unlink()
             (folder / "SHA256SUMS").unlink()
             with (folder / "pytorch_model.bin").open("wb") as file:
-                pickle.dump({"w": Trap(ran)}, file, protocol=2)
-        with pytest.raises(DataError, match="No model could be loaded"):
+                if name == "pickle":
+                    pickle.dump({"w": Trap(ran)}, file, protocol=2)
+                else:
+                    torch.save(weights, file)
+        with pytest.raises(DataError, match="No model could be loaded|num_hidden_layers"):
             Policy.load(folder, device="cpu")
         assert not ran.exists()
+
+
+def test_an_adapter_in_a_pickle_is_refused(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    torch.save({}, tmp_path / "adapter_model.bin")
+    with pytest.raises(DataError, match="safetensors only"):
+        load_adapter(torch.nn.Linear(1, 1), str(tmp_path))
 
 
 # -- one writer -----------------------------------------------------------------------------------
@@ -306,6 +322,7 @@ def test_an_endless_config_is_a_clear_error(copied, value):
 
 LIMITED = """
 import resource, sys
+from creditrl.agents.pictures import load_adapter
 from creditrl.cli import run
 import creditrl.trainers.run
 for limit in (300, 3000, 60_000):

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from creditrl.agents.pictures import load_adapter
 from creditrl.errors import ConfigError, did_you_mean, require_extra
 from creditrl.trainers.models.configs import LoRAConfig
 
@@ -56,10 +57,8 @@ def attach_lora(model: PreTrainedModel, config: LoRAConfig, seed: int = 0) -> Pe
 
 def load_lora(model: PreTrainedModel, folder: str | os.PathLike[str]) -> PeftModel:
     """Return the model with the adapters of a folder, to train further."""
-    import peft
-
     with _without_future_warnings():
-        adapted: Any = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=True)
+        adapted = load_adapter(model, str(folder), is_trainable=True)
     return adapted.eval()  # type: ignore[no-any-return]
 
 

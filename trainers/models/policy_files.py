@@ -21,7 +21,7 @@ from creditrl.agents.transformers import (
 )
 from creditrl.disk import writing
 from creditrl.errors import ConfigError, DataError
-from creditrl.files import check_sums, remove_sums, write_sums
+from creditrl.files import remove_sums, write_sums
 from creditrl.outside_json import read_object_file
 from creditrl.trainers.models.lora import POLICY_ADAPTER, has_lora, load_lora, without_lora
 
@@ -84,7 +84,6 @@ class PolicyFiles:
                     path_or_name if adapted else source, model.config
                 )
             if adapted:
-                check_sums(folder)
                 model = load_lora(model, folder)
                 if (folder / _GENERATION_FILE).is_file():
                     # The base model's own config, at its source, does not have the length of

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from creditrl.agents.pictures import load_config
 from creditrl.agents.pretrained import local_model
 from creditrl.errors import DataError
 from creditrl.trainers.methods.base import method_info
@@ -289,7 +290,9 @@ def model_config(model: str) -> Any:
 
         return model_config(base_of(folder))
     try:
-        return AutoConfig.from_pretrained(model, trust_remote_code=False)
+        return load_config(model)
+    except DataError:
+        raise
     except (OSError, ValueError) as error:
         raise DataError(
             f"The config of {model!r} was not found: {str(error).strip().splitlines()[0]} "
