@@ -137,7 +137,16 @@ class Journal:
             raise
 
     def add(self, number: int, result: EpisodeResult, spent: Spent, episode: Trajectory) -> None:
-        """Write a finished episode and what was spent since the last line."""
+        """Write a finished episode and what was spent since the last line.
+
+        Raises:
+            RunFolderError: the file was moved or removed: a new one would split the evaluation.
+        """
+        if not self.path.is_file():
+            raise RunFolderError(
+                f"{self.path} was moved or removed while this evaluation was writing it: put it "
+                "back and continue with --resume."
+            )
         if self._store is not None:
             named = replace(episode, id=f"eval/{number}", group=number, member=0)
             self._store.add(named)

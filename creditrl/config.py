@@ -45,6 +45,7 @@ from typing import (
     get_type_hints,
 )
 
+from creditrl.disk import reading
 from creditrl.errors import (
     ConfigError,
     DataError,
@@ -391,7 +392,9 @@ def read_toml(path: str | os.PathLike[str] | RecipeFile) -> dict[str, Any]:
     """
     source = Path(path) if isinstance(path, (str, os.PathLike)) else path
     try:
-        return tomllib.loads(source.read_text(encoding="utf-8"))
+        with reading(str(source)):
+            text = source.read_text(encoding="utf-8")
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         what, place = _split_place(str(error))
         raise ConfigError(f"{source}{place}: {what}. This is not valid TOML; fix it.") from None

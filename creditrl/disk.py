@@ -1,4 +1,4 @@
-"""Error for a full disk: which file, why, and how much space is left."""
+"""Errors of the machine in one line: a full or failing disk, which file; memory that ran out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["disk_line", "writing"]
+__all__ = ["disk_line", "memory_line", "reading", "writing"]
 
 _WHY = {
     errno.ENOSPC: "its disk is full",
@@ -17,11 +17,34 @@ _WHY = {
     errno.EROFS: "its file system is read-only",
     errno.EFBIG: "it may not grow further (file size limit)",
 }
+_FAULTS = {
+    errno.EIO: "its disk, or the network to it, fails (EIO): see the system's log",
+    errno.ESTALE: "its network file system has lost it (ESTALE): mount it again",
+    errno.EMFILE: "this process has too many open files (EMFILE): raise the limit, `ulimit -n`",
+    errno.ENFILE: "this machine has too many open files (ENFILE)",
+    errno.EACCES: "permission is denied (EACCES)",
+}
+"""Faults that a reader meets as well."""
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Make every error of the system in the block name this path: ``read`` knows no file name.
+
+    Raises:
+        OSError: with the path as its ``filename``.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), os.fspath(path)) from error
 
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Make every full-disk error in the block name this path.
+    """Make every error of the disk in the block name this path.
 
     Packages that write files raise errors of their own, and Python's ``write`` knows no file name.
     The block must not read files: every disk error is attributed to this path.
@@ -33,13 +56,15 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except Exception as error:
         number = _number(error)
+        if number is None and isinstance(error, OSError) and error.errno in _FAULTS:
+            number = error.errno
         if number is None or (isinstance(error, OSError) and error.filename is not None):
             raise
         raise OSError(number, os.strerror(number), os.fspath(path)) from error
 
 
 def disk_line(error: BaseException) -> str | None:
-    """Return one line about an error that a full disk caused; else None."""
+    """Return one line about an error that the disk caused; else None."""
     found = None
     for one in _chain(error):
         number = _own_number(one)
@@ -47,7 +72,29 @@ def disk_line(error: BaseException) -> str | None:
         if number is not None and path is not None:
             return f"{path} cannot be written: {_WHY[number]}{_room(str(path), number)}."
         found = found or number
-    return None if found is None else f"Something cannot be written: {os.strerror(found)}."
+    if found is not None:
+        return f"Something cannot be written: {os.strerror(found)}."
+    # Only the error itself: others explain such a cause in their own words.
+    if isinstance(error, OSError) and error.errno in _FAULTS:
+        what = "Something" if error.filename is None else os.fsdecode(error.filename)
+        return f"{what} cannot be read or written: {_FAULTS[error.errno]}."
+    return None
+
+
+def memory_line(error: BaseException) -> str | None:
+    """Return one line about an error that a lack of memory caused, torch's included; else None."""
+    for one in _chain(error):
+        text = " ".join(str(one).split())
+        by_torch = isinstance(one, RuntimeError) and (
+            type(one).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in text
+        )
+        if isinstance(one, MemoryError) or by_torch:
+            return (
+                f"Memory ran out{f' ({text[:200]})' if text else ''}: take a smaller model, fewer "
+                "episodes at once or shorter replies; `creditrl train RECIPE --plan` says what a "
+                "run needs. Continue a training run with --run.resume, an evaluation with --resume."
+            )
+    return None
 
 
 def _room(path: str, number: int) -> str:

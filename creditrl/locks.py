@@ -72,6 +72,13 @@ class Lock:
                 os.ftruncate(fd, 0)
             os.close(fd)
 
+    def is_at(self, path: str | os.PathLike[str]) -> bool:
+        """Return whether its file is still the one of that path."""
+        try:
+            return self._fd is not None and os.path.samestat(os.fstat(self._fd), os.stat(path))
+        except FileNotFoundError:
+            return False
+
     def _forget(self) -> None:
         """Drop a fork's inherited copy, which does not affect the parent's lock."""
         fd, self._fd = self._fd, None

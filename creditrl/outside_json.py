@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from creditrl.disk import reading
 from creditrl.errors import DataError, OutsideJSONError, kind_of
 
 __all__ = [
@@ -90,7 +91,7 @@ def read_json_file(
         OSError: it cannot be read.
         OutsideJSONError: as for :func:`read_json`.
     """
-    with open(Path(path), "rb") as file:
+    with reading(path), open(Path(path), "rb") as file:
         # One more than allowed: the length of a pipe or a growing file is unknown.
         return read_json(file.read(most + 1), most=most, largest=largest)
 

@@ -33,7 +33,7 @@ from creditrl.columns import ColumnStore
 from creditrl.config import write_toml
 from creditrl.disk import writing
 from creditrl.errors import ConfigError, DataError, RunFolderError
-from creditrl.files import write_atomic
+from creditrl.files import remove_drafts, remove_old_drafts, write_atomic
 from creditrl.locks import Lock
 from creditrl.metrics import MetricsFile, json_text
 from creditrl.results import found_commit, read_results, write_results
@@ -93,7 +93,7 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._metrics = MetricsFile(self.path / "metrics.jsonl")
-        self._held = False
+        self._lock: Lock | None = None
 
     @classmethod
     def create(
@@ -115,6 +115,7 @@ class RunFolder:
         draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
+            remove_old_drafts(target)
             draft.mkdir()
         except OSError as error:
             raise ConfigError(f"The run folder {target} cannot be made: {error}.") from None
@@ -163,15 +164,28 @@ class RunFolder:
         Raises:
             RunFolderError: another process is writing to it; names it.
         """
-        if self._held:
+        if self._lock is not None:
             yield
             return
-        with Lock(self.path / ".lock", f"the run {self.path}"):
-            self._held = True
+        with Lock(self.path / ".lock", f"the run {self.path}") as self._lock:
             try:
+                remove_drafts(self.path)
                 yield
             finally:
-                self._held = False
+                self._lock = None
+
+    def require_same(self) -> None:
+        """Check that the folder is the one that this process holds, if it holds one.
+
+        Raises:
+            RunFolderError: it was moved away or replaced: new files would split the run.
+        """
+        if self._lock is not None and not self._lock.is_at(self.path / ".lock"):
+            raise RunFolderError(
+                f"{self.path} was moved, removed or replaced while this process wrote the run in "
+                "it; nothing was written to what is there now. Put the folder back and continue "
+                "with --run.resume."
+            )
 
     def add_command(self, command: str | Sequence[str]) -> None:
         """Record how the run is resumed."""
@@ -181,7 +195,8 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of checkpoints."""
+        """Folder of checkpoints; like everything that writes, of the folder that is held."""
+        self.require_same()
         return self.path / "checkpoints"
 
     @property
@@ -201,6 +216,7 @@ class RunFolder:
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Write one row of metrics; NaN and infinities become null."""
+        self.require_same()
         self._metrics.append(row)
 
     def read_metrics(self) -> list[dict[str, Any]]:
@@ -237,6 +253,7 @@ class RunFolder:
         The run's origin (command, versions, commit) is added, so that the file satisfies
         :func:`creditrl.results.results_schema`.
         """
+        self.require_same()
         versions = self.path / "versions.json"
         made_by = read_results(versions) if versions.is_file() else find_versions()
         command = self.path / "command.txt"
@@ -268,6 +285,7 @@ class RunFolder:
             name: the moment, e.g. ``"before"``, ``"after"``.
             results: by way of decoding, e.g. ``"sampled"``, ``"greedy"``.
         """
+        self.require_same()
         folder = self.path / "evaluations"
         folder.mkdir(exist_ok=True)
         whole = {way: result.to_json() for way, result in results.items()}

@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from creditrl.disk import writing
+from creditrl.disk import reading, writing
 from creditrl.errors import ConfigError, DataError, OutsideJSONError, require_extra
 from creditrl.files import opened_draft, write_atomic
 from creditrl.outside_json import LARGEST_IN_FILE, MOST_FILE, read_json
@@ -187,7 +187,7 @@ class TrajectoryStore:
             frames: list[bytes] = []
             changed = False
             try:
-                for _, frame in _frames(memoryview(path.read_bytes())):
+                for _, frame in _frames(_bytes_of(path)):
                     lines = frame.splitlines(keepends=True)
                     kept = [line for line in lines if wanted(_row(line))]
                     changed |= len(kept) < len(lines)
@@ -340,7 +340,7 @@ class TrajectoryStore:
     def _tables(self, path: Path) -> Iterator[Any]:
         """Yield the frames of a part as Arrow tables; damage is recorded and warned about."""
         episodes = 0
-        data = memoryview(path.read_bytes())
+        data = _bytes_of(path)
         read = 0
         try:
             for end, frame in _frames(data):
@@ -378,6 +378,11 @@ class _TornError(Exception):
     """An incomplete or damaged frame."""
 
 
+def _bytes_of(path: Path) -> memoryview:
+    with reading(path):
+        return memoryview(path.read_bytes())
+
+
 def _frames(data: memoryview) -> Iterator[tuple[int, bytes]]:
     """Yield (offset after it, content) of each whole zstd frame."""
     require_extra("zstandard", "view")
@@ -411,7 +416,7 @@ def _frames(data: memoryview) -> Iterator[tuple[int, bytes]]:
 
 def _cut_torn_end(path: Path) -> None:
     """Truncate a part after its last whole frame, so that appended data can be read."""
-    data = memoryview(path.read_bytes())
+    data = _bytes_of(path)
     whole = 0
     try:
         for end, _ in _frames(data):

@@ -253,6 +253,7 @@ class Run:
                     self.comparison.begin_beside(trainer.clock, self.seconds.get("clone", 0.0))
                 self.record({"phase": "train", **metrics})
                 if run.trajectories_every and update % run.trajectories_every == 0:
+                    self.folder.require_same()
                     store.append(update, trajectories)
                     columns.append(update, trajectories, trainer.columns)
                 if metrics.get("sampler_gap_alarm"):
@@ -273,6 +274,7 @@ class Run:
                     self.checkpoint(trainer)
         self.checkpoint(trainer)
         trainer.collector.close()  # later steps may sample with other weights
+        self.folder.require_same()
         store.seal()
         columns.seal()
 
@@ -346,6 +348,7 @@ class Run:
 
     def save_policy(self, policy: Policy, name: str) -> Path:
         """Save the policy with its tokenizer; ``creditrl eval`` and transformers load it."""
+        self.folder.require_same()
         path = self.folder.path / "policy" / name
         # A loaded policy decodes replies of the length it was trained with.
         policy.model.generation_config.max_new_tokens = self.config.rollout.max_new_tokens

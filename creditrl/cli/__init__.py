@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from creditrl._ctrl_c import INTERRUPTED, raise_again
 from creditrl._version import __version__
-from creditrl.disk import disk_line
+from creditrl.disk import disk_line, memory_line
 from creditrl.errors import CreditRLError, UnknownNameError, did_you_mean
 from creditrl.plugins import name_plugins, take_plugins
 
@@ -156,7 +156,7 @@ def run(argv: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except Exception as error:
-        line = disk_line(error)
+        line = disk_line(error) or memory_line(error)
         if _debugs(argv) or (line is None and not isinstance(error, (CreditRLError, OSError))):
             raise
         from creditrl.terminal import printable
