@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from creditrl.disk import writing
+from creditrl.disk import reading, writing
 from creditrl.errors import (
     ConfigError,
     CreditRLError,
@@ -46,6 +48,8 @@ PHASES = ("clone", "explore", "train", "validation", "held_out")
 """Phases of a run's rows; ``held_out`` rows go only to sinks, since ``results.json`` has them."""
 _WIDTH = 120
 """Characters of a line of :func:`json_text`."""
+_RUN_ID = "{}.id"
+"""File in a run's folder with the id that a service gave to the run."""
 _LONGEST_PARAM = 500
 """Maximum characters of a setting in MLflow."""
 
@@ -83,7 +87,8 @@ class MetricsFile:
         if not self.path.is_file():
             return []
         rows: list[dict[str, Any]] = []
-        lines = self.path.read_bytes().split(b"\n")
+        with reading(self.path):
+            lines = self.path.read_bytes().split(b"\n")
         while lines and not lines[-1]:
             lines.pop()
         for number, line in enumerate(lines, start=1):
@@ -360,9 +365,23 @@ class TrackioSink:
         self._trackio.finish()
 
 
+def _remembered(folder: Path, name: str) -> str | None:
+    """Return the id that a service gave to the run, so that a resumed run goes on with it."""
+    path = folder / _RUN_ID.format(name)
+    found = path.read_text("utf-8").strip() if path.is_file() else ""
+    return found if re.fullmatch(r"[\w.-]{1,128}", found) else None
+
+
+def _remember(folder: Path, name: str, id: str) -> None:
+    write_atomic(folder / _RUN_ID.format(name), f"{id}\n")
+
+
 @register_sink("wandb")
 class WandbSink:
-    """Logs to Weights & Biases; project ``$WANDB_PROJECT`` or ``creditrl``, files in the folder."""
+    """Logs to Weights & Biases; project ``$WANDB_PROJECT`` or ``creditrl``, files in the folder.
+
+    A resumed run goes on with its own run there: ``wandb.id`` in the folder names it.
+    """
 
     def __init__(self, folder: Path, config: Row) -> None:
         _require("wandb")
@@ -371,7 +390,11 @@ class WandbSink:
             name=folder.name,
             dir=str(folder),
             config=dict(config),
+            id=_remembered(folder, "wandb"),
+            resume="allow",
+            allow_val_change=True,  # a resume may have another budget
         )
+        _remember(folder, "wandb", self._run.id)
         # Curves are drawn over the updates of their phase; the step counts over the whole run.
         for phase in PHASES:
             self._run.define_metric(f"{phase}/update", hidden=True)
@@ -391,7 +414,8 @@ class MlflowSink:
     """Logs to MLflow: experiment ``$MLFLOW_EXPERIMENT_NAME`` or ``creditrl``.
 
     The run is named like the folder; ``$MLFLOW_TRACKING_URI`` sets the destination; the default is
-    ``mlflow.db`` in the folder.
+    ``mlflow.db`` in the folder. A resumed run goes on with its own run there, which ``mlflow.id``
+    in the folder names.
     """
 
     def __init__(self, folder: Path, config: Row) -> None:
@@ -403,7 +427,14 @@ class MlflowSink:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "creditrl")
         found = self._client.get_experiment_by_name(name)
         experiment = self._client.create_experiment(name) if found is None else found.experiment_id
-        self._run: str = self._client.create_run(experiment, run_name=folder.name).info.run_id
+        before = _remembered(folder, "mlflow")
+        if before is not None:
+            with contextlib.suppress(Exception):  # another server, or the run was deleted there
+                self._client.update_run(before, status="RUNNING")
+                self._run: str = before
+                return
+        self._run = self._client.create_run(experiment, run_name=folder.name).info.run_id
+        _remember(folder, "mlflow", self._run)
         for key, value in _leaves(config):
             self._client.log_param(self._run, key, str(value)[:_LONGEST_PARAM])
 

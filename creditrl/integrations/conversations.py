@@ -5,7 +5,8 @@ A file is a JSON list of records, or one record per line. A record holds its mes
 identify its task and outcome. These are the forms in which ETO, SPA and AgentGym publish.
 AgentGym's answers, with "Thought:" and "Action:" on separate lines and the thought sometimes
 missing, become answers in the form of the policy's prompts; the actions that it lists after
-observations are left out.
+observations are left out. OpenAI's calls of ``act`` (``tool_calls``, ``content`` null or a thought)
+become answers in that form, too.
 
 Messages before the first turn are not turns: instructions, their acknowledgement, a worked example
 (up to a message with "your turn"), and answers that are marked as excluded from training (``"loss":
@@ -14,6 +15,7 @@ false``, ``"weight": 0``).
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from creditrl.agents.parse import parse_tool
 from creditrl.agents.prompts import Ask, PromptForm, words_for
 from creditrl.envs.base import TextEnv
 from creditrl.envs.register import known_records
@@ -47,7 +50,7 @@ _LARGEST = 10**1000
 _LISTS = ("conversations", "messages", "conversation")
 _ROLE_KEYS, _TEXT_KEYS = ("from", "role"), ("value", "content")
 _ROLES: dict[str, Literal["system", "user", "assistant"]] = {
-    "system": "system",
+    **dict.fromkeys(("system", "developer"), "system"),
     **dict.fromkeys(("human", "user", "observation", "tool", "function", "environment"), "user"),
     **dict.fromkeys(("gpt", "assistant", "model", "bot", "chatgpt"), "assistant"),
 }
@@ -179,7 +182,7 @@ def _conversation(number: int, record: Any, form: PromptForm) -> Conversation:
             raise _MalformedError(f"{key} is text, but not JSON; expected a list") from None
     if not isinstance(said, list) or not said:
         raise _MalformedError(f"{key} is {_kind(said)}; expected a list of messages")
-    messages = [_message(message, f"{key}[{i}]") for i, message in enumerate(said)]
+    messages = [_message(message, f"{key}[{i}]", form) for i, message in enumerate(said)]
     system = "\n\n".join(text for role, text, _ in messages if role == "system")
     system = system or (record["system"] if isinstance(record.get("system"), str) else "")
     talk = [
@@ -225,12 +228,15 @@ def _conversation(number: int, record: Any, form: PromptForm) -> Conversation:
     )
 
 
-def _message(message: Any, where: str) -> tuple[str, str, bool]:
+def _message(message: Any, where: str, form: PromptForm) -> tuple[str, str, bool]:
     """Return (role, text, whether to learn it)."""
     if not isinstance(message, Mapping):
         raise _MalformedError(f"{where} is {_kind(message)}; expected an object")
     role_key = next((name for name in _ROLE_KEYS if name in message), None)
     text_key = next((name for name in _TEXT_KEYS if name in message), None)
+    call = _call(message, where)
+    if call is not None and text_key is None:
+        text_key, message = "content", {**message, "content": None}
     if role_key is None or text_key is None:
         raise _MalformedError(
             f"{where} has the fields {sorted(message)}; expected from and value, or role and "
@@ -240,14 +246,41 @@ def _message(message: Any, where: str) -> tuple[str, str, bool]:
     if not isinstance(role, str) or role.lower() not in _ROLES:
         raise _MalformedError(f"{where}.{role_key} is {role!r}; expected human, gpt, user, ...")
     text = message[text_key]
+    if call is not None and text is None:
+        text = ""
     if isinstance(text, list):  # OpenAI's parts
         parts = [part.get("text") if isinstance(part, Mapping) else None for part in text]
         told = [part for part in parts if isinstance(part, str)]
         text = "".join(told) if len(told) == len(parts) else None
     if not isinstance(text, str):
         raise _MalformedError(f"{where}.{text_key} is {_kind(message[text_key])}; expected text")
+    if call is not None:
+        text = _as_reply(call, text, form)
     learned = all(message.get(name, not no) != no for name, no in _NOT_LEARNED)
     return _ROLES[role.lower()], text, learned
+
+
+def _call(message: Mapping[str, Any], where: str) -> Mapping[str, Any] | None:
+    """Return the call of a message of OpenAI's, None without one."""
+    calls = message.get("tool_calls")
+    if not calls:
+        return None
+    if not isinstance(calls, list) or len(calls) != 1:
+        found = f"{len(calls)} calls" if isinstance(calls, list) else _kind(calls)
+        raise _MalformedError(f"{where}.tool_calls is {found}; expected a list of one call")
+    call = calls[0].get("function") if isinstance(calls[0], Mapping) else None
+    if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
+        raise _MalformedError(f"{where}.tool_calls[0] calls no function; expected one with a name")
+    return call
+
+
+def _as_reply(call: Mapping[str, Any], text: str, form: PromptForm) -> str:
+    """Return a call as an answer in the policy's form; one that says no action, as it is."""
+    written = json.dumps({"function": dict(call)}, ensure_ascii=False)
+    called = parse_tool(written)
+    if not called.valid_format:
+        return f"{text}\n{written}".lstrip()
+    return form.reply(called.action, " ".join((text or called.thought).split()))
 
 
 def _merged(talk: Sequence[tuple[str, str, bool]], key: str) -> list[tuple[str, str, bool]]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import json
 import struct
+import sys
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,6 +104,27 @@ def test_wandb(folder):
     assert ("train/*", "train/update") in drawn_over
 
 
+def test_a_resumed_run_goes_on_with_its_own_run_of_wandb(folder, monkeypatch):
+    asked = []
+
+    def init(**options):
+        asked.append((options["id"], options["resume"]))
+        run = types.SimpleNamespace(id=options["id"] or "abc123")
+        run.define_metric = run.finish = lambda *_, **__: None
+        return run
+
+    fake: Any = types.ModuleType("wandb")
+    fake.__spec__ = importlib.machinery.ModuleSpec("wandb", None)
+    fake.init = init
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    for _ in range(2):
+        MetricSinks(["wandb"], folder).close()
+    assert asked == [(None, "allow"), ("abc123", "allow")]
+    (folder / "wandb.id").write_text("no id\n../x")  # of a damaged folder
+    MetricSinks(["wandb"], folder).close()
+    assert asked[-1] == (None, "allow")
+
+
 def test_trackio(folder):
     pytest.importorskip("trackio")
     log("trackio", folder)
@@ -115,6 +140,7 @@ def test_trackio(folder):
 def test_mlflow(folder):
     pytest.importorskip("mlflow")
     log("mlflow", folder)
+    MetricSinks(["mlflow"], folder, {"run": {"seed": 1, "more": 2}}).close()  # a resume
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")

@@ -79,6 +79,32 @@ def test_openais_messages_and_json_lines_are_read_alike(tmp_path):
     assert two.system == "Be brief."
 
 
+def called(action: str, **message: Any) -> dict[str, Any]:
+    function = {"name": "act", "arguments": json.dumps({"action": action})}
+    calls = [{"id": "c", "type": "function", "function": function}]
+    return {"role": "assistant", "tool_calls": calls, **message}
+
+
+@pytest.mark.parametrize("form", ["react", "tags", "tool_chat"])
+def test_openais_calls_are_turns_in_the_policys_form(tmp_path, form):
+    form = get_form(form)
+    messages = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": "The room."},
+        called("up", content=None),
+        {"role": "tool", "tool_call_id": "c", "content": "A wall."},
+        called("left", content="I turn."),
+        {"role": "tool", "tool_call_id": "c", "content": "The room again."},
+        called("down"),
+    ]
+    (found,) = read_conversations(file(tmp_path, {"messages": messages}), form)
+    assert found.system == "Be brief."
+    assert found.observations == ("The room.", "A wall.", "The room again.")
+    assert [form.parse(reply).action for reply in found.replies] == ["up", "left", "down"]
+    assert all(form.parse(reply).valid_format for reply in found.replies)
+    assert "I turn." in found.replies[1]
+
+
 def test_examples_and_unlearned_messages_are_not_turns(tmp_path):
     talk = ETO["conversations"]
     example = [
@@ -107,6 +133,8 @@ def test_examples_and_unlearned_messages_are_not_turns(tmp_path):
         ({"messages": [3]}, r"messages\[0\] is the number 3; expected an object"),
         ({"messages": [{"role": "user"}]}, r"messages\[0\] has the fields \['role'\]"),
         ({"messages": [{"role": "judge", "content": ""}]}, r"messages\[0\].role is 'judge'"),
+        ({"messages": [{**called("up"), "tool_calls": called("up")["tool_calls"] * 2}]}, "2 calls"),
+        ({"messages": [{"role": "assistant", "tool_calls": [3]}]}, "calls no function"),
         ({"conversations": [{"from": "human", "value": None}]}, r"\[0\].value is nothing"),
         ({"conversations": ETO["conversations"][:3]}, "has no turn: expected an answer in the"),
         ({"conversations": [*ETO["conversations"], ETO["conversations"][-1]]}, "two answers in a"),
