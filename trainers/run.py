@@ -15,6 +15,7 @@ from creditrl.agents.prompting import Prompting
 from creditrl.agents.prompts import get_form
 from creditrl.agents.transformers import device_of
 from creditrl.config import to_mapping
+from creditrl.errors import CheckpointError, CreditRLError
 from creditrl.metrics import MetricSinks
 from creditrl.progress import Progress
 from creditrl.runs import RunFolder
@@ -219,10 +220,20 @@ class Run:
         """Return the result of :meth:`begun` from a checkpoint; drops later records."""
         trainer = self.assembler.trainer(policy)
         state, meta = load_checkpoint(checkpoint, self.expected())
-        trainer.load_state_dict(state)
-        self.best_validation = float(state["best_validation"])
-        self.seconds = dict(state["seconds"])
-        self.cpu_before = float(state["cpu_seconds"])
+        try:
+            trainer.load_state_dict(state)
+            self.best_validation = float(state["best_validation"])
+            self.seconds = {str(name): float(value) for name, value in state["seconds"].items()}
+            self.cpu_before = float(state["cpu_seconds"])
+        except (CreditRLError, torch.cuda.OutOfMemoryError):
+            raise
+        except Exception as error:  # torch's, or anything that values of wrong types cause
+            what = next(iter(str(error).strip().splitlines()), "")
+            raise CheckpointError(
+                f"{checkpoint} holds something else than this run's state "
+                f"({type(error).__name__}: {what[:200]}): remove the folder to resume from an "
+                "earlier checkpoint."
+            ) from error
         update = self.saved = int(meta["update"])
         self.folder.truncate_metrics(update)
         # One more than rows: the evaluation before training went only to the sinks.

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from creditrl.envs.alfworld.problem import PREDICATES, Goal, Problem
 from creditrl.errors import DataError, did_you_mean
+from creditrl.outside_json import DEEPEST
 
 __all__ = ["read_problem"]
 
@@ -55,6 +56,8 @@ def _parse(text: str, where: str) -> list[_Tree]:
     stack: list[list[_Tree]] = []
     for token in _TOKEN.findall(text):
         if token == "(":
+            if len(stack) >= DEEPEST:
+                raise DataError(f"{where}: the PDDL problem is nested more than {DEEPEST} deep.")
             stack.append([])
         elif token == ")":
             if not stack:

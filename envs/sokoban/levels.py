@@ -22,6 +22,8 @@ __all__ = ["LevelPack", "format_level", "parse_level", "parse_levels", "read_lev
 
 BOXOBAN_SIZE = 10
 """Rows and columns of every Boxoban level."""
+_MOST_CELLS = 1 << 16
+"""Cells of a level, ragged rows filled up: a file of a megabyte could have 10^11."""
 
 _FLOOR, _WALL, _TARGET, _BOX, _BOX_ON, _PLAYER, _PLAYER_ON, _BAD = range(8)
 _CODES = np.full(256, _BAD, dtype=np.uint8)
@@ -246,6 +248,11 @@ def _codes(
             raise wrong(
                 last, f"ends after {height} rows, expected {BOXOBAN_SIZE}: a line is {what}."
             )
+    if height * width > _MOST_CELLS:
+        raise wrong(
+            first, f"has {height:,} rows and up to {width:,} columns, expected at most "
+            f"{_MOST_CELLS:,} cells."
+        )  # fmt: skip
     cells: list[int] = []
     where: dict[int, list[int]] = {}
     for y, (line, row) in enumerate(lines):

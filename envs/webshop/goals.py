@@ -96,6 +96,12 @@ def _combination(product: Product, number: int) -> tuple[tuple[str, str], ...]:
     return tuple(reversed(chosen))
 
 
+_MOST_OF_ONE = 1_000_000
+_MOST_GOALS = 100_000_000
+"""Bounds for untrusted catalogues: the order of all goals is a shuffled array in memory. The
+1,181,436 products of the release stay far below both."""
+
+
 class GoalCounts:
     """Counts synthetic goals in a stream of products; upstream's weights depend on all of them."""
 
@@ -105,8 +111,18 @@ class GoalCounts:
         """Number of goals that name each attribute; one that names it twice counts twice."""
 
     def add(self, product: Product) -> None:
-        """Count the goals of the next product."""
+        """Count the goals of the next product.
+
+        Raises:
+            DataError: its options, or those of all products, make more goals than a shop has.
+        """
         count = _combinations(product)
+        if count > _MOST_OF_ONE or self._goals[-1] + count > _MOST_GOALS:
+            sizes = " x ".join(str(len(values)) for _, values in product.options)
+            raise DataError(
+                f"Product {product.asin}: its options ({sizes}) make too many goals: expected at "
+                f"most {_MOST_OF_ONE:,} of one product and {_MOST_GOALS:,} of all."
+            )
         self._goals.append(self._goals[-1] + count)
         for attribute in product.instruction_attributes if count else ():
             self.attributes[attribute] += count

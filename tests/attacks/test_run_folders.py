@@ -24,6 +24,7 @@ from creditrl.cli import run
 from creditrl.errors import ConfigError, CreditRLError, DataError
 from creditrl.report.inputs import families, load_run
 from creditrl.runs import RunFolder
+from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from creditrl.trainers.models.policy import Policy
 from creditrl.trust import links_out, reaching, require_trust
 
@@ -226,6 +227,26 @@ def test_an_adapter_in_a_pickle_is_refused(tmp_path):
     torch.save({}, tmp_path / "adapter_model.bin")
     with pytest.raises(DataError, match="safetensors only"):
         load_adapter(torch.nn.Linear(1, 1), str(tmp_path))
+
+
+@pytest.mark.parametrize("spoil", ["empty", "weights", "types"])
+def test_a_checkpoint_with_right_sums_and_wrong_content_is_one_line(copied, capsys, spoil):
+    newest = latest_checkpoint(copied / "checkpoints")
+    assert newest is not None
+    meta = json.loads((newest / "checkpoint.json").read_text())
+    state, _ = load_checkpoint(newest, {})
+    wrong = {
+        "empty": {},
+        "weights": {
+            k: {"w": torch.zeros(3)} if isinstance(v, dict) else v for k, v in state.items()
+        },
+        "types": {name: [name] for name in state},
+    }[spoil]
+    own = {k: v for k, v in meta.items() if k not in ("format", "update", "sha256", "self")}
+    save_checkpoint(copied / "checkpoints", meta["update"], wrong, own, keep=1)
+    assert run(commands(copied)["resume"]) == 2
+    told = capsys.readouterr().err
+    assert "Traceback" not in told and "holds something else than this run's state" in told
 
 
 # -- one writer -----------------------------------------------------------------------------------
