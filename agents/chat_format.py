@@ -23,7 +23,8 @@ from typing import Any
 from creditrl.agents.parse import CALL_MARKS, find_call
 from creditrl.envs.prompt import Message, PromptForm
 from creditrl.envs.words import IMAGE_PLACEHOLDER
-from creditrl.errors import ConfigError
+from creditrl.errors import ConfigError, DataError
+from creditrl.time_limit import OverTimeError, time_limit
 
 __all__ = ["BREAK", "ChatFormat", "paragraphs", "pin_date", "token_ids"]
 
@@ -42,6 +43,8 @@ _PROBE = {
     "type": "function",
     "function": {"name": _TOOL, "description": _TOOL, "parameters": {"type": "object"}},
 }
+_MOST_SECONDS = 10.0
+"""Seconds for one chat; templates take milliseconds."""
 _REMEMBERED = 4096
 _OF_FORMS = ("<think>", "</think>", "<action>", "</action>", IMAGE_PLACEHOLDER)
 """Written by prompt forms, in their instructions and replies."""
@@ -462,11 +465,17 @@ class ChatFormat:
         asks: bool = True,
     ) -> str:
         offered = {"tools": [dict(tool) for tool in tools]} if tools else {}
-        return str(
-            self._tokenizer.apply_chat_template(
-                chat, tokenize=False, add_generation_prompt=asks, **self._kwargs, **offered
-            )
-        )
+        try:
+            with time_limit(_MOST_SECONDS):
+                text = self._tokenizer.apply_chat_template(
+                    chat, tokenize=False, add_generation_prompt=asks, **self._kwargs, **offered
+                )
+        except OverTimeError:
+            raise DataError(
+                f"The chat template took more than {_MOST_SECONDS:.0f} s for {len(chat)} messages: "
+                "it loops. Take the template of the model's publisher."
+            ) from None
+        return str(text)
 
     def _begin_text(self) -> str:
         """Return the begin-of-text token if the tokenizer itself would add it."""

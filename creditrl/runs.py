@@ -10,6 +10,7 @@
 ``trajectories/``      see :class:`creditrl.store.TrajectoryStore`
 ``columns/``           numbers of their turns, see :class:`creditrl.columns.ColumnStore`
 ``checkpoints/``       from which a run continues
+``wandb.id``           the run at W&B with which a resume goes on; ``mlflow.id`` alike
 ``.lock``              held by the process that writes the run; empty where none does
 =====================  =====================================================================
 """
