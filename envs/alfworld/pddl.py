@@ -136,10 +136,7 @@ def _facts(
 
 def _goal(part: Sequence[_Tree], where: str) -> Goal:
     """Recognise one of the six goals by its atoms."""
-    try:
-        atoms = sorted(_atoms(part))
-    except RecursionError:
-        raise DataError(f"{where}: the goal is nested without end: is the file damaged?") from None
+    atoms = sorted(_atoms(part))
     classes: dict[str, set[str]] = {"objecttype": set(), "receptacletype": set()}
     for predicate, *arguments in atoms:
         if predicate in classes and len(arguments) == 2:
