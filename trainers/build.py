@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from creditrl.agents.chat_format import pin_date
+from creditrl.agents.chat_format import pin_date, pin_system
 from creditrl.agents.prompts import get_form
 from creditrl.agents.transformers import device_of
 from creditrl.envs.vector import TextVectorEnv
@@ -56,6 +56,8 @@ def _begun_policy(
         policy = Policy.load(cfg.model, lora=cfg.lora, dtype=cfg.dtype, device=device, seed=seed)
         if cfg.date is not None:
             pin_date(policy.tokenizer, cfg.date)
+        if config.rollout.system is not None:
+            pin_system(policy.tokenizer, config.rollout.system)
         return policy
     if tokenizer is None:
         assert environment is not None, "one of the two is given"

@@ -102,6 +102,9 @@ class RolloutConfig:
     ``groups * group_size`` different tasks instead."""
     form: str = "plain"
     """Prompt form: "plain", "compact", "dialogue", "tags", "react", "tool_chat"."""
+    system: str | None = None
+    """System message of a pretrained model's prompts, "" for an empty one; it becomes part of the
+    saved tokenizer. None: the model's chat template decides, and many write one of their own."""
     recent_images: Count = 1
     """Maximum number of pictures in a prompt of the form "tags": this turn's and the previous
     turns'."""

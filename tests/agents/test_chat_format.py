@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from creditrl.agents.chat_format import ChatFormat, pin_date
+from creditrl.agents.chat_format import ChatFormat, pin_date, pin_system
 from creditrl.agents.conversation import Conversation
 from creditrl.agents.prompts import get_form
 from creditrl.envs.prompt import Message
@@ -96,3 +96,36 @@ def test_a_date_that_cannot_be_pinned_is_refused(chat_tokenizer_maker):
     pin_date(named, "2026-01-02")
     assert "02 Jan 2026" in named.chat_template["default"]
     assert named.chat_template["rag"] == LAST_ONLY
+
+
+_DEFAULT_SYSTEM = (
+    "{% for m in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+    "<|im_start|>system\nYou are Ann.<|im_end|>\n{% endif %}"
+    "<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize("content", ["", 'Say "left"\nor {{ right }}.'])
+def test_a_pinned_system_message_replaces_the_templates_own(chat_tokenizer_maker, content):
+    tokenizer = chat_tokenizer_maker(_DEFAULT_SYSTEM)
+    asked = [Message("user", "where?")]
+    assert "You are Ann." in ChatFormat(tokenizer).first(asked)
+    pin_system(tokenizer, content)
+    chat = ChatFormat(tokenizer)
+    expected = f"<|im_start|>system\n{content}<|im_end|>\n<|im_start|>user\nwhere?<|im_end|>\n"
+    assert chat.first(asked) == f"{expected}<|im_start|>assistant\n"
+    # One that is given stays, and a conversation that goes on repeats none.
+    own = chat.first([Message("system", "Mine."), *asked])
+    assert own.startswith("<|im_start|>system\nMine.<|im_end|>\n<|im_start|>user")
+    assert chat.more(asked, True).count("system") == 0
+
+
+def test_a_system_message_that_a_template_cannot_take_is_refused(chat_tokenizer_maker):
+    refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    with pytest.raises(ConfigError, match="takes no system message .no system."):
+        pin_system(chat_tokenizer_maker(refuses), "x")
+    bare = chat_tokenizer_maker(refuses)
+    bare.chat_template = None
+    with pytest.raises(ConfigError, match="no chat template"):
+        pin_system(bare, "x")
