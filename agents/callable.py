@@ -22,7 +22,14 @@ from creditrl.errors import ConfigError, UnknownNameError, did_you_mean, kind_of
 from creditrl.plugins import search_here
 from creditrl.types import Prompt, Reply
 
-__all__ = ["CallableAgent", "as_agent", "import_agent", "is_coroutine", "takes_batches"]
+__all__ = [
+    "CallableAgent",
+    "as_agent",
+    "import_agent",
+    "is_coroutine",
+    "runs_own_code",
+    "takes_batches",
+]
 
 _LONGEST_ERROR = 300
 _AWAITED = 16
@@ -259,6 +266,12 @@ def takes_batches(act: Any) -> bool:
     if not callable(act) or _needs(act, "the agent") != 1:
         return False
     return all(parameter.name != "info" for parameter in _parameters(act, "the agent"))
+
+
+def runs_own_code(agent: Agent) -> bool:
+    """Return whether an agent's code is the user's, not this package's."""
+    mine = isinstance(agent, (CallableAgent, _Batched))
+    return mine or type(agent).__module__.partition(".")[0] != "creditrl"
 
 
 def is_coroutine(function: Any) -> bool:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_origin, get_type_hints
 
 from creditrl.agents.intervals import Estimate, mean_interval, wilson_interval
 from creditrl.agents.shown import ShownTable, html_tables, print_tables
@@ -20,7 +20,19 @@ from creditrl.results import RESULTS_FORMAT, environment_version, task_set_hash,
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["EpisodeResult", "EvalResult", "Measures", "measure", "plain_value"]
+Code: TypeAlias = Literal["creditrl", "here", "program", "http"]
+"""Where an agent's code ran: one of this package, which only answers prompts; a function in this
+process, which nothing isolates; a program; a client over HTTP."""
+
+__all__ = [
+    "Code",
+    "EpisodeResult",
+    "EvalResult",
+    "Measures",
+    "conditions",
+    "measure",
+    "plain_value",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +60,8 @@ class EpisodeResult:
     trials: int = 1
     """Number of times the task was played (Reflexion); all numbers but tokens and cost are those of
     the last trial."""
+    restarts: int = 0
+    """How often it was given up after an action, by an error or by a client, and begun again."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -103,6 +117,9 @@ class EvalResult:
     full number is unknown."""
     reading: str = ""
     """How replies were read, ``"strict"`` or ``"lenient"``; empty if the form has one reading."""
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    """What the agent could use besides playing each task once (:func:`conditions`); empty in
+    results of versions that do not state it."""
 
     @property
     def split(self) -> str:
@@ -118,6 +135,13 @@ class EvalResult:
     def failed(self) -> int:
         """Number of episodes that ended with an error; no measure includes them."""
         return sum(bool(e.error) for e in self.episodes)
+
+    @property
+    def restarted(self) -> str:
+        """Number of episodes that were not the first try, in a sentence; empty if all were."""
+        count = sum(e.restarts > 0 for e in self.episodes)
+        said = "episode was" if count == 1 else "episodes were"
+        return f"{count} {said} given up after an action, and begun again." if count else ""
 
     @property
     def gaps(self) -> str:
@@ -152,6 +176,7 @@ class EvalResult:
             "commit": self.commit,
             "command": self.command,
             "reports": dict(self.reports),
+            "conditions": dict(self.conditions),
             "episodes": [asdict(e) for e in self.episodes],
         }
         finite: dict[str, Any] = _without_nan(content)
@@ -221,6 +246,8 @@ class EvalResult:
             )
         elif self.failed:
             notes.append(self._failures())
+        if self.restarted:
+            notes.append(self.restarted)
         if self.gaps:
             notes.append(self.gaps)
         if self.reading:
@@ -253,6 +280,25 @@ class EvalResult:
         if m.tokens.value > 0:  # agents without tokens have no count to show
             rows.append(("tokens per episode", m.tokens, 1, 1))
         return rows
+
+
+def conditions(
+    code: Code, info: Sequence[str], episodes: Sequence[EpisodeResult]
+) -> dict[str, Any]:
+    """Return the statement of what an agent could use besides playing each task once.
+
+    Args:
+        code: where the agent's code ran.
+        info: fields that it got with each observation.
+        episodes: its episodes.
+    """
+    return {
+        "code": code,
+        "info": list(info),
+        "other_episodes": False,
+        "snapshots": False,
+        "restarts": sum(e.restarts for e in episodes),
+    }
 
 
 def measure(episodes: Sequence[EpisodeResult]) -> Measures:

@@ -14,10 +14,19 @@ from typing import Any
 
 from creditrl.agents.base import Agent
 from creditrl.agents.budget import BUDGET_SPENT, Budget, Meter
-from creditrl.agents.callable import as_agent, is_coroutine, takes_batches
-from creditrl.agents.eval_result import EpisodeResult, EvalResult, measure, plain_value
+from creditrl.agents.callable import as_agent, is_coroutine, runs_own_code, takes_batches
+from creditrl.agents.command import CommandAgent
+from creditrl.agents.eval_result import (
+    Code,
+    EpisodeResult,
+    EvalResult,
+    conditions,
+    measure,
+    plain_value,
+)
 from creditrl.agents.journal import EpisodeFiles, has_begun, read_header
 from creditrl.agents.ledger import Ledger
+from creditrl.agents.outside import TURN_INFO
 from creditrl.agents.prompting import form_for
 from creditrl.agents.prompts import get_form
 from creditrl.agents.reflexion import reflect
@@ -174,7 +183,9 @@ def evaluate(
         ledger.seconds,
         {**({"agent": report} if report else {}), **play.report()},
         venv.tasks.coverage,
-        form.reading or "",
+        code=_code_of(player),
+        info=TURN_INFO,
+        reading=form.reading or "",
     )
 
 
@@ -284,9 +295,10 @@ class _Evaluation:
         def ended(copy: int, trajectory: Trajectory) -> None:
             i = self._playing[copy]
             if trajectory.error == BUDGET_SPENT:
+                self._give_up(i, trajectory)
                 return
             if trajectory.error and self._tries[i] < self.retries:
-                self._try_again(i)
+                self._try_again(i, trajectory)
                 waiting.appendleft(i)
                 return
             self._finish(copy, i, trajectory)
@@ -342,15 +354,13 @@ class _Evaluation:
 
     def _unfinished(self, block: Sequence[int], played: Sequence[Trajectory]) -> list[int]:
         """Return the tasks that are to be played again."""
-        failed = [
-            (k, i)
-            for k, i in enumerate(block)
-            if i not in self.finished and played[k].error not in ("", BUDGET_SPENT)
-        ]
+        failed = [(k, i) for k, i in enumerate(block) if i not in self.finished and played[k].error]
         again: list[int] = []
         for copy, i in failed:
-            if self._tries[i] < self.retries:
-                self._try_again(i)
+            if played[copy].error == BUDGET_SPENT:
+                self._give_up(i, played[copy])
+            elif self._tries[i] < self.retries:
+                self._try_again(i, played[copy])
                 again.append(i)
             else:
                 self._finish(copy, i, played[copy])
@@ -368,9 +378,14 @@ class _Evaluation:
                 again.append(i)
         return again
 
-    def _try_again(self, i: int) -> None:
+    def _try_again(self, i: int, trajectory: Trajectory) -> None:
         self._tries[i] += 1
         self.retried += 1
+        self._give_up(i, trajectory)
+
+    def _give_up(self, i: int, trajectory: Trajectory) -> None:
+        """Note that a task is begun again later; without an action, nothing of it was learned."""
+        self.ledger.restarts[i] += bool(trajectory.turns)
 
     def _stop_if_nothing_works(self) -> None:
         """Stop if nothing ever worked: the agent is broken, and more questions are pointless."""
@@ -388,9 +403,15 @@ def summarise(
     seconds: float,
     reports: Mapping[str, Any],
     coverage: Coverage | None,
+    *,
+    code: Code,
+    info: Sequence[str],
     reading: str = "",
 ) -> EvalResult:
-    """Return the measures of finished episodes, with the settings that produced them."""
+    """Return the measures of finished episodes, with the settings that produced them.
+
+    ``code`` and ``info``: see :func:`creditrl.agents.eval_result.conditions`.
+    """
     by_type: dict[str, list[EpisodeResult]] = {}
     for result in episodes:
         by_type.setdefault(result.type, []).append(result)
@@ -409,6 +430,7 @@ def summarise(
         commit=found_commit(),
         coverage=coverage,
         reading=reading,
+        conditions=conditions(code, info, episodes),
     )
 
 
@@ -495,6 +517,13 @@ def _check(
             f"{count} episodes wanted, but the split has {size} task{'s' * (size > 1)}, each of "
             f"which is played once: ask for at most {size}."
         )
+
+
+def _code_of(agent: Agent) -> Code:
+    """Return where the agent's code runs."""
+    if isinstance(agent, CommandAgent):
+        return "program"
+    return "here" if runs_own_code(agent) else "creditrl"
 
 
 def _player(agent: Agent | Callable[..., Any], venv: TextVectorEnv) -> Agent:

@@ -2,7 +2,8 @@
 
 The first line records what is measured; a resume with anything else is refused. Every further line
 is one finished episode (its number, its result, what was spent since the line before), or what was
-spent when the evaluation stopped. An episode with an error is recorded, and played again.
+spent, and which tasks were to be played again, when the evaluation stopped. An episode with an
+error is recorded, and played again.
 
 The episodes themselves (observations, replies and actions) may be kept in a trajectory store beside
 it. An episode is written before its line, and a resume drops those without a line, so the store
@@ -16,6 +17,7 @@ import importlib.util
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -99,6 +101,7 @@ class Journal:
     Attributes:
         finished: results, by number, of the episodes that need not be played again.
         spent: spending of earlier processes.
+        restarts: by number, how often a task was given up after an action.
 
     Raises:
         ConfigError: the file belongs to another evaluation.
@@ -112,6 +115,7 @@ class Journal:
         self._store = None if episodes is None else TrajectoryStore(episodes)
         self.finished: dict[int, EpisodeResult] = {}
         self.spent = Spent()
+        self.restarts: Counter[int] = Counter()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = MetricsFile(path)
         self._lock = _locked(path)
@@ -153,10 +157,11 @@ class Journal:
         row = {"number": number, "episode": asdict(result), "spent": spent.to_json()}
         self._file.append(row)
 
-    def stop(self, spent: Spent) -> None:
+    def stop(self, spent: Spent, restarts: Mapping[int, int]) -> None:
         """Write what was spent since the last line, because the evaluation stops unfinished."""
+        given_up = {str(number): count for number, count in restarts.items()}
         if spent != Spent():
-            self._file.append({"spent": spent.to_json()})
+            self._file.append({"spent": spent.to_json(), "restarts": given_up})
 
     def seal(self) -> None:
         """Finish the journal: no episode will be played again, so pack the kept ones.
@@ -196,11 +201,15 @@ class Journal:
             try:
                 self.spent.add(Spent.from_json(row["spent"]))
                 if "episode" not in row:
+                    for key, count in row.get("restarts", {}).items():
+                        self.restarts[int(key)] = int(count)
                     continue
                 values: dict[str, Any] = {
                     k: math.nan if v is None else v for k, v in row["episode"].items()
                 }
                 result = EpisodeResult(**values)
+                again = bool(result.error and result.turns)
+                self.restarts[int(row["number"])] = result.restarts + again
                 if not result.error:
                     self.finished[int(row["number"])] = result
             except (KeyError, TypeError, ValueError, AttributeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,8 @@ class Ledger:
         self.budget = budget
         self.on_episode = on_episode
         self.finished: dict[int, EpisodeResult] = {}
+        self.restarts: Counter[int] = Counter()
+        """How often a task was given up after an action, to be played again; by its number."""
         self._journal: Journal | None = None
         self._before = budget.spent.seconds
         self._written = Spent()
@@ -48,6 +51,7 @@ class Ledger:
         if files is not None:
             self._journal = Journal(files, what)
             self.budget.spent.add(self._journal.spent)
+            self.restarts.update(self._journal.restarts)
             for number, result in sorted(self._journal.finished.items()):
                 self._take(number, result)
         self._written = replace(self.budget.spent)
@@ -56,6 +60,7 @@ class Ledger:
     def add(self, number: int, result: EpisodeResult, episode: Trajectory) -> None:
         """Take a finished episode."""
         new = self._newly_spent()
+        result = replace(result, restarts=self.restarts[number])
         if self._journal is not None:
             self._journal.add(number, result, new, episode)
         self._take(number, result)
@@ -74,10 +79,10 @@ class Ledger:
             self._journal = None
 
     def close(self) -> None:
-        """Write what was spent since the last episode."""
+        """Write what was spent since the last episode, and which tasks were given up."""
         last = self._newly_spent()
         if self._journal is not None:
-            self._journal.stop(last)
+            self._journal.stop(last, {k: n for k, n in self.restarts.items() if n})
             self._journal.close()
 
     def report(self, episodes: int, stopped: str) -> dict[str, Any]:

@@ -10,7 +10,10 @@ from typing import Any
 from creditrl.envs.words import IMAGE_PLACEHOLDER
 from creditrl.types import Prompt
 
-__all__ = ["image_part", "image_parts", "png_url", "turn_info"]
+TURN_INFO = ("goal", "admissible_actions", "action_hint", "turn", "prompt", "messages")
+"""Fields of every turn, without pictures; see :func:`turn_info`."""
+
+__all__ = ["TURN_INFO", "image_part", "image_parts", "png_url", "turn_info"]
 
 
 def turn_info(prompt: Prompt) -> dict[str, Any]:

@@ -344,8 +344,8 @@ def _print_suite(name: str, results: Sequence[EvalResult], wanted: Sequence[str]
         )
     console().print(shown)
     for label, result in zip(wanted, results, strict=False):
-        if result.gaps:
-            print(f"{label}: {result.gaps}")
+        for note in filter(None, (result.restarted, result.gaps)):
+            print(f"{label}: {note}")
 
 
 # -- resuming -------------------------------------------------------------------------------------

@@ -115,7 +115,9 @@ def _results(context: Context) -> list[Block]:
                         for seed, result in found.items()
                     ]
                 failed += sum(result.failed for result in results)
-                gaps |= {f"{env_name(r)}: {r.gaps}": None for r in results if r.gaps}
+                for r in results:
+                    notes = filter(None, (r.restarted, r.gaps))
+                    gaps |= {f"{env_name(r)}: {note}": None for note in notes}
     columns = ("family", "checkpoint", "decoding", "tasks", "episodes", *HEADS)
     blocks.append(Table(columns, tuple(rows), left=4))
     if failed:

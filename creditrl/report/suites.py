@@ -145,8 +145,20 @@ def leaderboard_blocks(records: Sequence[SuiteRecord]) -> list[Block]:
     """Return a table of all agents by their mean success over the required lists.
 
     An agent that lacks a list, has other tasks in one than most agents, or has failed episodes is
-    listed below, unranked.
+    listed below, unranked. For its mean, a task that was given up after an action and begun again
+    is not solved: an agent may fail on purpose to see a task again.
+
+    Raises:
+        DataError: results do not state the conditions of their measurement.
     """
+    for record in records:
+        for name, played in record.results.items():
+            if not played.conditions:
+                raise DataError(
+                    f"{record.path / name}.json does not state the conditions of its measurement "
+                    "(field `conditions`): an older version wrote it. Measure again with "
+                    "`creditrl eval --suite` to be ranked."
+                )
     names = _lists(records)
     sets = {name: _usual(name, records) for name in names}
 
@@ -156,7 +168,7 @@ def leaderboard_blocks(records: Sequence[SuiteRecord]) -> list[Block]:
             r is not None and not r.failed and _tasks(r) == sets[n]
             for r, n in zip(found, names, strict=True)
         )
-        values = [r.overall.success.value for r in found if r is not None]
+        values = [_first_tries(r) for r in found if r is not None]
         return sum(values) / len(values) if fits else math.nan
 
     means = {record.name: mean(record) for record in records}
@@ -169,7 +181,9 @@ def leaderboard_blocks(records: Sequence[SuiteRecord]) -> list[Block]:
             result = record.results.get(name)
             other = "" if result is None or _tasks(result) == sets[name] else " (other tasks)"
             failed = f" ({result.failed} failed)" if result is not None and result.failed else ""
-            shown = NONE if result is None else percent(result.overall.success) + other + failed
+            again = 0 if result is None else sum(e.restarts > 0 for e in result.episodes)
+            more = f"{other}{failed}" + (f" ({again} begun again)" if again else "")
+            shown = NONE if result is None else percent(result.overall.success) + more
             cells.append(shown)
         each = next(iter(record.results.values()))
         made = str(each.commit or NONE)[:12]
@@ -179,7 +193,10 @@ def leaderboard_blocks(records: Sequence[SuiteRecord]) -> list[Block]:
     return [
         Heading("Leaderboard", 1),
         Table(columns, tuple(rows), left=2),
-        Paragraph("Success in per cent with its 95 % interval (Wilson) over the tasks of a list."),
+        Paragraph(
+            "Success in per cent with its 95 % interval (Wilson) over the tasks of a list. In the "
+            "mean, an episode that was given up after an action and begun again counts as failed."
+        ),
         *suite_blocks(order),
     ]
 
@@ -239,6 +256,11 @@ def _tasks(result: EvalResult) -> frozenset[str]:
     return frozenset(e.task_hash for e in result.episodes)
 
 
+def _first_tries(result: EvalResult) -> float:
+    """Return the share of tasks that were solved by an episode that was never begun again."""
+    return sum(e.success and not e.restarts for e in result.episodes) / len(result.episodes)
+
+
 def _usual(name: str, records: Sequence[SuiteRecord]) -> frozenset[str]:
     """Return the tasks that most agents have in a list; with ties, the larger set."""
     found = [_tasks(r.results[name]) for r in records if name in r.results]
@@ -294,4 +316,4 @@ def _left_out(result: EvalResult) -> str:
         said.append(f"{result.failed} episodes failed and are in no measure.")
     if "stopped" in result.reports:
         said.append(f"Stopped at {result.reports['stopped']}.")
-    return " ".join([*said, result.gaps]).strip()
+    return " ".join(filter(None, [*said, result.restarted, result.gaps]))

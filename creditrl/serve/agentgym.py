@@ -80,6 +80,6 @@ def _answer(state: Mapping[str, Any]) -> dict[str, Any]:
         "state": text,
         "available_actions": info["admissible_actions"],
         "reward": state.get("reward", 0.0),
-        "score": info["score"],
+        "score": info.get("score", 0.0),
         "done": bool(state.get("terminated") or state.get("truncated")),
     }

@@ -25,6 +25,7 @@ from creditrl.outside_json import absurd_count, read_json
 from creditrl.serve.agentgym import agentgym_requests
 from creditrl.serve.openapi import api_document, api_page
 from creditrl.serve.sessions import (
+    MeasuredError,
     MeasurementOverError,
     SessionLimitError,
     SessionLostError,
@@ -55,6 +56,7 @@ _STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (SessionLimitError, 429, "limit"),
     (TasksOutError, 429, "wait"),
     (MeasurementOverError, 410, "done"),
+    (MeasuredError, 409, "measured"),
     (EpisodeOverError, 409, "conflict"),
     (SnapshotError, 409, "conflict"),
     (UnknownNameError, 404, "not_found"),

@@ -19,7 +19,7 @@ from creditrl.door.gate import serve_token
 from creditrl.errors import ConfigError, CreditRLError
 from creditrl.metrics import plain_json
 from creditrl.serve.app import environment_app
-from creditrl.serve.sessions import MeasurementOverError, Sessions
+from creditrl.serve.sessions import MEASURED_INFO, MeasurementOverError, Sessions
 from creditrl.types import Task, Trajectory
 
 __all__ = ["measure_clients"]
@@ -49,9 +49,10 @@ def measure_clients(
 ) -> EvalResult:
     """Serve an environment until clients have played every task, and return the results.
 
-    A reset without task and seed gets the next task; its episode counts when it ends. An abandoned
-    one (the session closed, idle or reset) is assigned again; while other clients have all
-    remaining tasks, a client is asked to wait. Seeds and tasks are those of
+    A reset gets the next task; its episode counts when it ends. An abandoned one (the session
+    closed, idle or reset) is assigned again, and counted as restarted if an action was taken; while
+    other clients have all remaining tasks, a client is asked to wait. Nothing else can be played:
+    no task or seed of a client's choice, no snapshots. Seeds and tasks are those of
     :func:`creditrl.agents.evaluate.evaluate`.
 
     Args:
@@ -87,8 +88,8 @@ def measure_clients(
         if not dealer.done.is_set():
             _serve_until_done(served, dealer, host, port, token, on_address)
     finally:
+        served.close()  # unfinished episodes are abandoned, which the ledger records
         ledger.close()
-        served.close()
     reports = ledger.report(len(tasks), dealer.stopped)
     return summarise(
         served.venv.env_class.env_id,
@@ -100,6 +101,8 @@ def measure_clients(
         ledger.seconds,
         reports,
         served.venv.tasks.coverage,
+        code="http",
+        info=MEASURED_INFO,
     )
 
 
@@ -185,8 +188,10 @@ class _Dealer:
         number = self._waiting.popleft()
         return number, self._tasks[number], self.seed + number
 
-    def give_back(self, number: int) -> None:
+    def give_back(self, number: int, *, played: bool) -> None:
         self._waiting.appendleft(number)
+        if played:
+            self.ledger.restarts[number] += 1
 
     def turn(self, number: int, tokens: int, cost: float) -> None:
         self._refuse_if_over()
@@ -195,7 +200,7 @@ class _Dealer:
     def finish(self, number: int, episode: Trajectory, tokens: int, cost: float) -> None:
         assert self._served is not None
         if episode.error:  # a worker died: the task is played again
-            self.give_back(number)
+            self.give_back(number, played=True)
             return
         env_class = self._served.venv.env_class
         result = episode_result(

@@ -80,8 +80,9 @@ _SCHEMAS: dict[str, Any] = {
             },
             "info": {
                 "type": "object",
-                "description": "As Gymnasium's step returns it.",
-                "required": ["goal", "admissible_actions", "grounded", "success", "score", "turn"],
+                "description": "As Gymnasium's step returns it; of a running measured episode, "
+                "only goal, admissible_actions, action_hint, turn and success.",
+                "required": ["goal", "admissible_actions", "success", "turn"],
                 "properties": {
                     "goal": {"type": "string"},
                     "admissible_actions": {"type": "array", "items": {"type": "string"}},
@@ -126,7 +127,7 @@ _SCHEMAS: dict[str, Any] = {
         "properties": {
             "task": {
                 "type": ["integer", "string", "null"],
-                "description": "Index or id. None: drawn; in a measurement, dealt.",
+                "description": "Index or id. None: drawn. In a measurement: dealt, none is named.",
             },
             "seed": {"type": ["integer", "null"], "minimum": 0, "maximum": LARGEST_INT},
         },
@@ -213,7 +214,8 @@ _ERRORS = {
     "401": "The token is missing or wrong (`unauthorized`).",
     "403": "The request comes from a page of another site (`forbidden`).",
     "404": "There is no such path, session or snapshot (`not_found`, `no_session`).",
-    "409": "No episode is in progress, or a measured episode cannot be taken back (`conflict`).",
+    "409": "No episode is in progress (`conflict`), or episodes are measured, so no task, seed or "
+    "snapshot can be chosen (`measured`).",
     "410": "The measurement has no tasks left, or its budget is spent (`done`).",
     "413": "The body is too large (`too_large`).",
     "415": "The body is not declared as application/json (`no_json`).",

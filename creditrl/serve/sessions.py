@@ -28,7 +28,9 @@ from creditrl.metrics import plain_json
 from creditrl.types import Snapshot, Task, Trajectory, Turn
 
 __all__ = [
+    "MEASURED_INFO",
     "Dealer",
+    "MeasuredError",
     "MeasurementOverError",
     "Session",
     "SessionLimitError",
@@ -36,6 +38,10 @@ __all__ = [
     "Sessions",
     "TasksOutError",
 ]
+
+
+MEASURED_INFO = ("goal", "admissible_actions", "action_hint", "turn", "success")
+"""Columns of info in a running measured episode: those of a program's turn, and that it goes on."""
 
 
 class SessionLostError(CreditRLError, LookupError):
@@ -48,6 +54,10 @@ class SessionLimitError(CreditRLError, RuntimeError):
 
 class MeasurementOverError(EpisodeOverError):
     """A measurement has no more tasks, or no more budget."""
+
+
+class MeasuredError(CreditRLError, RuntimeError):
+    """While tasks are measured, nothing else can be played, and no state can be kept."""
 
 
 class TasksOutError(CreditRLError, RuntimeError):
@@ -63,8 +73,8 @@ class Dealer(Protocol):
     def left(self) -> int:
         """Return how many episodes are not finished."""
 
-    def give_back(self, number: int) -> None:
-        """Take back a task whose episode was abandoned."""
+    def give_back(self, number: int, *, played: bool) -> None:
+        """Take back a task whose episode was abandoned, ``played``: after an action."""
 
     def turn(self, number: int, tokens: int, cost: float) -> None:
         """Count a turn before it is taken, or raise if the budget is spent."""
@@ -160,7 +170,8 @@ class Sessions:
     def close(self) -> None:
         """Release the environment."""
         with self._lock:
-            self._sessions.clear()
+            for session in list(self._sessions.values()):
+                self._end(session)
             self.venv.close()
 
     def open(self) -> Session:
@@ -193,7 +204,7 @@ class Sessions:
             session = self._found(session_id)
             if not session.begun:
                 raise EpisodeOverError("The session has no episode yet: POST .../reset first.")
-            return self._state(session)
+            return self._given(session, self._state(session))
 
     def reset(
         self, session_id: str, task: int | str | None = None, seed: int | None = None
@@ -204,22 +215,26 @@ class Sessions:
         seed, a random one.
 
         Raises:
+            MeasuredError: a task or a seed is named, but episodes are measured: who can play a
+                measured task unmeasured first knows its solution.
             MeasurementOverError: all tasks of the measurement were played.
             TasksOutError: all remaining ones are with other clients.
         """
         with self._lock:
             session = self._found(session_id)
+            if self.dealer is not None and (task is not None or seed is not None):
+                raise MeasuredError(
+                    "Tasks are being measured here: reset without a task and a seed to be given "
+                    "the next one. `creditrl serve` plays any task, unmeasured."
+                )
             chosen: Task | None = None if task is None else self.venv.tasks.resolve(task)
-            if session.number is not None:  # abandoned: it is played again from the start
-                assert self.dealer is not None
-                self.dealer.give_back(session.number)
-                session.number = None
-            if self.dealer is not None and task is None and seed is None:
+            if self.dealer is not None:
+                self._abandon(session)  # it is played again from the start
                 session.number, chosen, seed = self._deal(self.dealer)
             if seed is None:
                 seed = int(self._rng.integers(2**31))
             self._begin(session, chosen, seed)
-            return self._state(session)
+            return self._given(session, self._state(session))
 
     def step(
         self, session_id: str, action: str, tokens: int = 0, cost: float = 0.0
@@ -264,7 +279,7 @@ class Sessions:
                 if session.over:
                     self._finish(session, shown)
                     shown["measured"] = True
-            return shown
+            return self._given(session, shown)
 
     def give_up(self, session_id: str) -> dict[str, Any]:
         """End the episode as truncated; a measured one counts as it stands.
@@ -286,10 +301,16 @@ class Sessions:
         """Store the current state and return its name.
 
         Raises:
+            MeasuredError: episodes are measured, so none can be looked ahead from here.
             SessionLimitError: the maximum number is stored.
         """
         with self._lock:
             session = self._found(session_id)
+            if self.dealer is not None:
+                raise MeasuredError(
+                    "Episodes are being measured here and cannot be taken back, so no snapshots "
+                    "are kept. `creditrl serve` keeps them."
+                )
             if not session.begun:
                 raise EpisodeOverError("The session has no episode yet: POST .../reset first.")
             if len(session.snapshots) >= self.most_snapshots:
@@ -310,19 +331,10 @@ class Sessions:
             del session.snapshots[name]
 
     def restore(self, session_id: str, name: str) -> dict[str, Any]:
-        """Go back to a snapshot.
-
-        Raises:
-            EpisodeOverError: a measured episode is running, which must not be rewound.
-        """
+        """Go back to a snapshot; a measurement has none."""
         with self._lock:
             session = self._found(session_id)
             snap = self._kept(session, name)
-            if session.number is not None:
-                raise EpisodeOverError(
-                    "This episode is measured and cannot be taken back. To explore, reset with a "
-                    "task or a seed of your own."
-                )
             seen, columns = self.venv.restore([session.copy], [snap])
             session.begun = True
             session.over = bool(snap.event[-1])
@@ -367,15 +379,18 @@ class Sessions:
                 f"Other clients have all {dealer.left()} remaining tasks: ask again. A task "
                 f"without a step for {self.idle:g} s is given to the next client that asks."
             )
-        raise MeasurementOverError(
-            "All tasks were given out. Name a task or a seed to play unmeasured."
-        )
+        raise MeasurementOverError("All tasks were given out and played.")
 
     def _end(self, session: Session) -> None:
         del self._sessions[session.id]
         self._free.append(session.copy)
-        if session.number is not None and self.dealer is not None:
-            self.dealer.give_back(session.number)
+        self._abandon(session)
+
+    def _abandon(self, session: Session) -> None:
+        """Give up the session's measured episode, if it has one."""
+        number, session.number, session.begun = session.number, None, False
+        if number is not None and self.dealer is not None:
+            self.dealer.give_back(number, played=bool(session.turns))
 
     def _begin(self, session: Session, task: Task | None, seed: int) -> None:
         venv = self.venv
@@ -408,6 +423,15 @@ class Sessions:
 
     def _state(self, session: Session) -> dict[str, Any]:
         return {**session.shown, "measured": session.number is not None}
+
+    def _given(self, session: Session, state: dict[str, Any]) -> dict[str, Any]:
+        """Return what a client gets of a state: of a running measured episode, no more than others.
+
+        An environment's own columns can hold the solution's length, unmet goals or partial scores.
+        """
+        if self.dealer is None or session.over:
+            return state
+        return {**state, "info": {key: state["info"][key] for key in MEASURED_INFO}}
 
     def _finish(self, session: Session, shown: Mapping[str, Any]) -> None:
         assert session.number is not None and self.dealer is not None

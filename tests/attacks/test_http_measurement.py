@@ -1,4 +1,4 @@
-"""HTTP clients that disappear with a task, keep it, or report impossible counts."""
+"""HTTP clients that disappear with a task, keep it, cheat, or report impossible counts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from creditrl.agents.budget import Budget
+from creditrl.agents.journal import EpisodeFiles
 from creditrl.agents.ledger import Ledger
+from creditrl.report.schema import schema_fault
 from creditrl.serve import measure
 from creditrl.serve.app import environment_app
-from creditrl.serve.sessions import Sessions
+from creditrl.serve.sessions import MEASURED_INFO, Sessions
 
 SOKOBAN = "CreditRL/VisualSokoban-v0"
 
@@ -67,13 +69,13 @@ def told_to_wait(answer: Any) -> bool:
 
 def test_the_task_of_a_lost_client_is_given_to_another(measured):
     gone, here = measured.open(), measured.open()
-    left = measured.reset(gone).json()["info"]["task_id"]
+    left = measured.reset(gone).json()["observation"]
     assert [measured.play(here), measured.play(here)] == [2, 1]
     assert told_to_wait(measured.reset(here))  # it may come back
     measured.clock[0] += 599
     assert told_to_wait(measured.reset(here))
     measured.clock[0] += 2
-    assert measured.reset(here).json()["info"]["task_id"] == left
+    assert measured.reset(here).json()["observation"] == left
     measured.step(here)
     assert measured.step(here).json()["tasks_left"] == 0
     assert measured.dealer.done.is_set() and sorted(measured.ledger.finished) == [0, 1, 2]
@@ -172,4 +174,103 @@ def test_invalid_tasks_and_seeds_are_refused(measured, asked):
     kind = {"Content-Type": "application/json"}
     body = f"{{{asked}}}"
     answer = measured.client.post(f"{measured.open()}/reset", content=body, headers=kind)
-    assert answer.status_code in (400, 404)
+    assert answer.status_code in (400, 409)
+
+
+OTHERWISE = {
+    "its id": {"task": "easy/valid_unseen/0"},
+    "its index": {"task": 0, "seed": 0},
+    "its seed": {"seed": 0},
+}
+
+
+@pytest.mark.parametrize("named", OTHERWISE.values(), ids=OTHERWISE)
+def test_a_measured_task_cannot_be_played_otherwise(measured, named):
+    other = measured.open()
+    for at in (other, measured.open()):
+        answer = measured.client.post(f"{at}/reset", json=named)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "measured")
+    indexed = {"id": other.rpartition("/")[2], "data_idx": 0}
+    answer = measured.client.post("/agentgym/reset", json=indexed)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "measured")
+    # The refusal leaves a running episode as it is.
+    measured.reset(other), measured.step(other)
+    assert measured.client.post(f"{other}/reset", json=named).status_code == 409
+    assert measured.step(other).json()["tasks_left"] == 2
+    assert measured.client.get(other).json()["info"]["turn"] == 2
+
+
+def test_no_state_of_a_measurement_can_be_kept_or_taken_back(measured):
+    at = measured.open()
+    measured.reset(at)
+    for path in ("snapshots", "snapshots/s0/restore"):
+        answer = measured.client.post(f"{at}/{path}")
+        assert answer.status_code in (404, 409), answer.text
+    measured.step(at), measured.step(at)
+    assert measured.client.post(f"{at}/snapshots").json()["error"]["code"] == "measured"
+
+
+def test_info_of_a_running_measured_episode_holds_nothing_that_helps(measured):
+    at = measured.open()
+    measured.reset(at)
+    running = [measured.client.get(at), measured.step(at), measured.client.get(at)]
+    for answer in (*running, measured.reset(at)):
+        assert set(answer.json()["info"]) == {*MEASURED_INFO}, answer.json()
+    measured.step(at)
+    assert {"score", "task_id"} <= set(measured.step(at).json()["info"]), "it is over"
+
+
+def give_up(measured: Measured, way: str) -> None:
+    at = measured.open()
+    measured.reset(at), measured.step(at)
+    if way == "reset":
+        measured.reset(at)
+        measured.reset(at)  # without an action in between nothing was learned
+    if way in ("reset", "close"):
+        measured.client.delete(at)
+    if way == "idle":
+        measured.clock[0] += 10_000
+
+
+@pytest.mark.parametrize("way", ["reset", "close", "idle"])
+def test_restarts_are_counted_and_written(measured, way):
+    give_up(measured, way)
+    give_up(measured, way)
+    at = measured.open()
+    while measured.dealer.left():
+        measured.clock[0] += 500
+        if measured.reset(at).status_code == 200:
+            measured.step(at), measured.step(at)
+    assert sum(e.restarts for e in measured.ledger.finished.values()) == 2
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_results_state_restarts_also_after_a_resume(tmp_path, cut):
+    files = EpisodeFiles(tmp_path / "j.jsonl")
+
+    def play(turns: int, budget: Budget | None = None) -> Any:
+        def drive(address: str) -> None:
+            at = f"{address}/sessions/{ask('POST', f'{address}/sessions')['session']}"
+            ask("POST", f"{at}/reset"), ask("POST", f"{at}/step", {"action": "up"})
+            for _ in range(turns):
+                if "error" in ask("POST", f"{at}/reset"):
+                    break
+                for _ in range(2):
+                    ask("POST", f"{at}/step", {"action": "up"})
+
+        def enter(address: str) -> None:
+            threading.Thread(target=drive, args=(address,), daemon=True).start()
+
+        return measure.measure_clients(
+            SOKOBAN, {"max_turns": 2}, range(3), files=files, budget=budget, on_address=enter
+        )
+
+    if cut:  # after 1 + 2 + 1 turns
+        assert play(3, Budget(turns=4)).reports["not_played"] == 2
+    found = play(3)
+    assert found.conditions["restarts"] == (3 if cut else 1)
+    assert [e.restarts for e in found.episodes] == ([1, 2, 0] if cut else [1, 0, 0])
+    stated = {"code": "http", "other_episodes": False, "snapshots": False}
+    assert stated.items() <= found.to_json()["conditions"].items()
+    assert schema_fault(json.loads(found.write(tmp_path / "r.json").read_text())) == ""
+    assert "begun again" in repr(found._tables())
