@@ -163,6 +163,10 @@ class Engine(ABC):
     """Whether a failed episode may succeed when played again from its start, because it depends on
     an outside service that may recover."""
 
+    max_steps: int | None = None
+    """Actions after which an episode is truncated, those that cost no turn included; None: any
+    number."""
+
     live: bool = False
     """Whether answers come from outside (a model, a simulator), so that equal actions may give
     other episodes; the environment's spec then says ``nondeterministic``."""
@@ -258,7 +262,8 @@ class Copies:
         self.engine = engine
         self.env_id = env_id
         self.max_turns = max_turns
-        self.max_steps = max_steps
+        limits = [limit for limit in (max_steps, engine.max_steps) if limit is not None]
+        self.max_steps = min(limits, default=None)
         self.action_length = action_length
         self.tasks: NDArray[np.object_] = np.full(n, None, dtype=object)
         self.turn = np.zeros(n, dtype=np.int64)

@@ -164,9 +164,9 @@ class SokobanEnv(TextEnv[SokobanConfig]):
     ``compat="verl-agent"``: 15 turns (with the default tier its benchmark's 6x6 rooms and one box),
     its text (``" # \t"`` for a cell), and its reading of a reply: the first of up, down, left,
     right, still that occurs within ``<action>...</action>``. As there, ``still`` and unparsed
-    replies get -0.1 and do *not* count as a turn. So an agent that never writes a valid action
-    never ends the episode: count steps outside, as verl-agent's own rollout loop does. Differences:
-    a reply that is only the word is understood too, and a missing ``<think>`` is not an error.
+    replies get -0.1 and do *not* count as a turn; the episode ends after as many replies as it may
+    have turns, counted or not, which is the bound of verl-agent's own rollout loop. Differences: a
+    reply that is only the word is understood too, and a missing ``<think>`` is not an error.
 
     Example:
         >>> import gymnasium as gym, creditrl
@@ -199,19 +199,22 @@ class SokobanEnv(TextEnv[SokobanConfig]):
         height, width = tasks.max_height, tasks.max_width
         with_image = config.observation != "text"
         scale = config.tile_px if config.image == "tiles" else 1
-        characters = 4 * width if config.compat == "verl-agent" else width
+        as_verl = config.compat == "verl-agent"
+        characters = 4 * width if as_verl else width
+        engine = SokobanEngine(
+            num_envs,
+            height,
+            width,
+            tasks.max_boxes,
+            actions_per_turn=config.actions_per_turn,
+            compat=config.compat,
+            image=config.image if with_image else None,
+            tile_px=config.tile_px,
+            progress=config.progress,
+        )
+        engine.max_steps = config.turn_limit if as_verl else None
         return EnvParts(
-            engine=SokobanEngine(
-                num_envs,
-                height,
-                width,
-                tasks.max_boxes,
-                actions_per_turn=config.actions_per_turn,
-                compat=config.compat,
-                image=config.image if with_image else None,
-                tile_px=config.tile_px,
-                progress=config.progress,
-            ),
+            engine=engine,
             tasks=tasks,
             max_turns=config.turn_limit,
             free_turns=config.compat == "verl-agent",

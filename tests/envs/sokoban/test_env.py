@@ -114,6 +114,10 @@ def test_presets_have_the_turn_limits_and_action_words_of_their_benchmarks():
     env.reset(seed=2)
     assert env.unwrapped.copies.max_turns == 15
     assert env.step("<action>jump</action>")[4]["turn"] == 0  # not counted: upstream's behaviour
+    for _ in range(13):
+        assert not env.step("<action>jump</action>")[3]
+    *_, truncated, info = env.step("still")
+    assert truncated and info["turn"] == 0  # the bound of upstream's rollout loop
     env = gym.make(ENV_ID, compat="gym-sokoban")
     _, info = env.reset(seed=2)
     assert all(word.split()[0] in ("push", "move") for word in info["admissible_actions"])
