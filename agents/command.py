@@ -43,8 +43,8 @@ class CommandAgent:
     episodes, one after the other, until its input ends. A picture is sent as ``"image"``, the URL
     of a PNG (``data:image/png;base64,...``). An answer may also have ``"tokens"`` (written for it)
     and ``"cost"`` (dollars), which count towards results and budgets. The process's standard error
-    is passed through. If a process exits, gives any other answer or takes too long, it is ended,
-    its episode fails, and the next episode gets a new process. Each process has its own session,
+    is passed through. If a process exits, gives any other answer, writes more than that line or
+    takes too long, it is ended, its episode fails, and the next episode gets a new process. Each process has its own session,
     and its child processes are ended with it: after a timeout, at the end, and when this process is
     gone. Linux and macOS only.
 
@@ -179,13 +179,15 @@ class _Program:
         """Return the line that answers this one, or the reason why there is none."""
         until = time.monotonic() + timeout
         waiting = line.encode("ascii") + b"\n"
+        if unasked := self._unasked():
+            return b"", unasked
         while True:
             end = self._heard.find(b"\n")
             if end >= 0 or len(self._heard) > _LONGEST_LINE:
                 end = end if end >= 0 else len(self._heard)
                 answer = bytes(self._heard[: min(end, _LONGEST_LINE + 1)])
                 del self._heard[: end + 1]
-                return answer, ""
+                return answer, self._unasked()
             left = until - time.monotonic()
             if left <= 0:
                 return b"", f"gave no action within {timeout:g} s"
@@ -204,6 +206,18 @@ class _Program:
                     code = self._exit_code()
                     return b"", "closed its output" if code is None else f"ended (code {code})"
                 self._heard += piece or b""
+
+    def _unasked(self) -> str:
+        """Return the complaint if there is output that answers no question; empty if not.
+
+        It would be read as the answer to the next one, and all later answers a turn late.
+        """
+        piece = self._output.read(1 << 16)  # what is there; it does not block
+        self._heard += piece or b""
+        if not self._heard:
+            return ""
+        line = bytes(self._heard.partition(b"\n")[0])
+        return f"also wrote {_quote(line)}: expected one line of output for each line of input"
 
     def close_input(self) -> None:
         try:

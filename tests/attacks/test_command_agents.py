@@ -140,6 +140,42 @@ def test_no_process_is_left_when_the_evaluation_is_killed(tmp_path, born, sign):
     nothing_is_left(born, 2)
 
 
+PRINTS = """
+import json, sys, time
+print(end=sys.argv[1], flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    for word in ("up", "down"):
+        print(json.dumps({"action": f"{word} {asked['turn']}"}), flush=True)
+        time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("pause", [0, 0.1], ids=["at once", "late"])
+def test_a_second_line_a_turn_is_an_error_and_never_an_answer(tmp_path, pause):
+    agent = CommandAgent(script(tmp_path, PRINTS, "", pause))
+    try:
+        replies = []
+        for turn in range(3):  # a line that comes late is noticed when the next question is asked
+            time.sleep(2 * pause)
+            replies += agent.act([Prompt("look", turn=turn)])
+            if replies[-1].error:
+                break
+    finally:
+        agent.close()
+    assert 'also wrote \'{"action": "down 0"}\': expected one line' in replies[-1].error
+    assert [reply.text for reply in replies[:-1]] in ([], ["up 0"])
+
+
+def test_a_greeting_is_no_answer(tmp_path):
+    agent = CommandAgent(script(tmp_path, PRINTS, "Loading\n", 0))
+    try:
+        (reply,) = agent.act([Prompt("look")])
+        assert "wrote 'Loading': expected" in reply.error
+    finally:
+        agent.close()
+
+
 ABSURD = [
     "[" * 100_000,
     json.dumps({"action": "look", "more": 1})[:-1] + ', "deep": ' + "[" * 500 + "]" * 500 + "}",
