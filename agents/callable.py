@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import threading
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,12 +38,48 @@ _AWAITED = 16
 """Default number of concurrent calls of a coroutine function."""
 
 
+class _Exits:
+    """``os._exit`` while code of the user runs: in this process it raises ``SystemExit``.
+
+    It would end the evaluation without results and, given 0, as if it had succeeded. Child
+    processes of the user's code end by it, as they must.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._real = os._exit
+        self._calls = 0
+        self._process = 0
+
+    @contextlib.contextmanager
+    def refused(self) -> Iterator[None]:
+        with self._lock:
+            self._calls += 1
+            self._process = os.getpid()
+            os._exit = self.exit  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+                if not self._calls:
+                    os._exit = self._real
+
+    def exit(self, status: int) -> None:
+        if self._calls and os.getpid() == self._process:
+            raise SystemExit(status)
+        self._real(status)
+
+
+_exits = _Exits()
+
+
 class CallableAgent:
     """Asks a function of yours, ``act(observation, info) -> action``, once per turn and copy.
 
     Observation and action are strings; ``info`` is a dict, see
-    :func:`creditrl.agents.outside.turn_info`. An exception ends its episode as invalid, as does
-    ``sys.exit()``; the other episodes continue. Only Ctrl-C ends the evaluation.
+    :func:`creditrl.agents.outside.turn_info`. An exception ends its episode as invalid, as do
+    ``sys.exit()`` and ``os._exit()``; the other episodes continue. Only Ctrl-C ends the evaluation.
 
     Args:
         function: one of
@@ -94,6 +132,7 @@ class CallableAgent:
         self._gate = threading.Semaphore(concurrency or 1)
         self._threads = (concurrency or 1) > 1 or timeout is not None
 
+    @_exits.refused()
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return one reply per prompt, in their order; errors of the function become replies.
 
@@ -191,6 +230,7 @@ class CallableAgent:
         return Reply(str.__str__(said))  # a plain str, even from a subclass
 
 
+@_exits.refused()
 def import_agent(spec: str, **options: Any) -> Agent:
     """Return the agent that ``package.module:name`` or ``path/to/file.py:name`` names.
 
@@ -230,6 +270,7 @@ def import_agent(spec: str, **options: Any) -> Agent:
     return as_agent(found, name, **given)
 
 
+@_exits.refused()
 def as_agent(found: Any, name: str | None = None, **options: Any) -> Agent:
     """Return a function, a class or an object as an agent.
 
@@ -392,6 +433,8 @@ def _said_of(name: str, error: BaseException) -> str:
     if len(text) > _LONGEST_ERROR:
         text = f"{text[:_LONGEST_ERROR]}..."
     frames = traceback.extract_tb(error.__traceback__)
+    if frames and (frames[-1].filename, frames[-1].name) == (__file__, _exits.exit.__name__):
+        frames.pop()
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     if isinstance(error, SyntaxError):
         place = ""  # its text names the place
@@ -410,6 +453,7 @@ class _Batched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._agent, name)
 
+    @_exits.refused()
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return its replies; all are errors if it raises or returns something else."""
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -41,6 +42,7 @@ FAULTS = {
     "exit 0": lambda: sys.exit(0),
     "exit with a text": lambda: sys.exit("bye"),
     "exit": lambda: exit(3),
+    "an exit of the process": lambda: os._exit(0),
     "a generator's end": lambda: (_ for _ in ()).throw(GeneratorExit()),
     "cancelled": lambda: (_ for _ in ()).throw(asyncio.CancelledError()),
     "a text that raises": lambda: (_ for _ in ()).throw(MuteError()),
@@ -137,19 +139,40 @@ def test_an_agents_invalid_counts_do_not_damage_the_journal(tmp_path, counts):
     assert evaluate("VisualSokoban", agent, files=files, **options).failed == 0
 
 
-@pytest.mark.parametrize("code", ["import sys; sys.exit(0)", "raise GeneratorExit", "exit()"])
+@pytest.mark.parametrize("body", ["os._exit(0)", "end(0)"])
+def test_a_batched_agent_cannot_end_the_process_but_its_children_can(tmp_path, body):
+    code = (
+        "import os\nfrom os import _exit as end\nfrom creditrl.types import Reply\n"
+        "class Mine:\n    def act(self, prompts):\n"
+        "        child = os.fork()\n"
+        "        if child == 0:\n            os._exit(7)\n"
+        "        self.code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n"
+        f"        {body}\n"
+    )
+    real = os._exit
+    agent = import_agent(f"{write(tmp_path, code)}:Mine")
+    (reply,) = agent.act([Prompt("", 0)])
+    assert "SystemExit: 0 (mine.py, line 10)" in reply.error and agent.code == 7
+    assert os._exit is real
+
+
+CODE = ["import sys; sys.exit(0)", "raise GeneratorExit", "exit()", "import os; os._exit(0)"]
+
+
+@pytest.mark.parametrize("code", CODE)
 def test_a_module_that_exits_on_import_is_a_one_line_error(tmp_path, code):
     with pytest.raises(ConfigError, match="cannot be imported: (SystemExit|GeneratorExit)"):
         import_agent(f"{write(tmp_path, code)}:act")
 
 
+@pytest.mark.parametrize("exits", ["sys.exit", "os._exit"])
 @pytest.mark.parametrize("more", [[], ["--concurrency", "2"]])
-def test_an_evaluation_of_an_agent_that_exits_has_results(tmp_path, more):
+def test_an_evaluation_of_an_agent_that_exits_has_results(tmp_path, more, exits):
     code = (
-        "import sys\nasked = []\n"
+        "import os, sys\nasked = []\n"
         "def act(observation, info):\n"
         "    asked.append(info)\n"
-        "    if len(asked) == 1:\n        sys.exit(0)\n"
+        f"    if len(asked) == 1:\n        {exits}(0)\n"
         "    return 'up'\n"
     )
     out = tmp_path / "r.json"
