@@ -44,9 +44,9 @@ class CommandAgent:
     of a PNG (``data:image/png;base64,...``). An answer may also have ``"tokens"`` (written for it)
     and ``"cost"`` (dollars), which count towards results and budgets. The process's standard error
     is passed through. If a process exits, gives any other answer, writes more than that line or
-    takes too long, it is ended, its episode fails, and the next episode gets a new process. Each process has its own session,
-    and its child processes are ended with it: after a timeout, at the end, and when this process is
-    gone. Linux and macOS only.
+    takes too long, it is ended, its episode fails, and the next episode gets a new process. Each
+    process has its own session, and its child processes are ended with it: after a timeout, at the
+    end, and when this process is gone. Linux and macOS only.
 
     Args:
         command: split as a shell would, and run without one.

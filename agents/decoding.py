@@ -6,14 +6,21 @@ prefixes), ``V`` vocabulary.
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["LogitMemo", "choose_tokens", "chunk_prompts", "merge_equal", "nucleus"]
+__all__ = ["LogitMemo", "choose_tokens", "chunk_prompts", "merge_equal", "mix_seed", "nucleus"]
 
 _MEMO_BYTES = 64 * 2**20
+
+
+def mix_seed(*parts: int) -> int:
+    """Return 62 bits that depend on all parts; similar parts give unrelated bits."""
+    text = "/".join(map(str, parts)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 2
 
 
 def merge_equal(prompt_ids: list[tuple[int, ...]]) -> tuple[list[tuple[int, ...]], list[int]]:

@@ -45,7 +45,7 @@ from creditrl.envs.tasks import HELD_OUT, Coverage
 from creditrl.envs.vector import TextVectorEnv
 from creditrl.errors import ConfigError, CreditRLError, DataError, EngineError, kind_of
 from creditrl.results import first_hash, found_commit, task_hash
-from creditrl.types import Task, Trajectory
+from creditrl.types import Prompt, Reply, Task, Trajectory
 
 __all__ = [
     "check_hashes",
@@ -84,8 +84,9 @@ def evaluate(
 ) -> EvalResult:
     """Play each task once and measure.
 
-    Episode i is seeded with ``seed + i`` for any ``num_envs``, so the environment's side of the
-    result does not depend on the batching.
+    Episode i is seeded with ``seed + i`` for any ``num_envs``, and prompts carry its number, on
+    which our agents' sampling depends. So the result does not depend on the batching, nor on an
+    interruption (but an endpoint samples as it likes).
 
     An agent may have two methods besides ``act``: ``begin(episodes)`` is called before a block of
     copies begins, with the number of the episode that each copy plays; ``report()`` returns
@@ -332,6 +333,7 @@ class _Evaluation:
                 record=replace(self._recording, label=f"eval/{block[0]}"),
                 schedule=self.schedule,
                 on_episode=self._ended,
+                numbers=block,
             )
             waiting.extendleft(reversed(self._unfinished(block, played)))
 
@@ -369,7 +371,11 @@ class _Evaluation:
             k for k, i in enumerate(block) if i not in self.finished and not played[k].error
         ]
         if unsolved and not self.meter.stopped:
-            reflect(self.meter.ask_aside, self.agent, self.form, unsolved, played)
+
+            def ask(prompts: Sequence[Prompt]) -> list[Reply]:
+                return self.meter.ask_aside([replace(p, episode=block[p.copy]) for p in prompts])
+
+            reflect(ask, self.agent, self.form, unsolved, played)
             for copy in unsolved:
                 i = block[copy]
                 self._trial[i] += 1

@@ -91,6 +91,7 @@ def run_episodes(
     schedule: Schedule = "auto",
     retries: int = 0,
     on_episode: Callable[[int, Trajectory], None] | None = None,
+    numbers: Sequence[int] = (),
 ) -> list[Trajectory]:
     """Run one episode in every copy that has a task, and return them in the order of the copies.
 
@@ -108,6 +109,8 @@ def run_episodes(
             stays on the record.
         on_episode: called with (copy, its episode) when an episode ends, while others continue;
             also for every try that ends with an error.
+        numbers: of the copies' episodes, for an agent whose sampling depends on them; none: it
+            depends on the order of its prompts.
 
     Raises:
         ConfigError: the schedule is ``free``, but the agent answers a batch at a time.
@@ -117,6 +120,7 @@ def run_episodes(
     start = venv.snapshot() if retries else []
     everyone = np.flatnonzero(venv.active)
     play = _Play(venv, agent, form, record, schedule, on_episode)
+    play.numbers = dict(enumerate(numbers))
     trajectories = play.run(everyone, observation, info)
     for _ in range(retries):
         at = np.array([k for k, t in enumerate(trajectories) if t.error], dtype=np.int64)
@@ -328,6 +332,8 @@ class _Play:
         """Copies that ask next."""
         self.waiting = 0
         """Number of copies whose reply is under way."""
+        self.numbers: dict[int, int] = {}
+        """Number of each copy's episode, if it has no start that says it."""
         self.to_begin: dict[int, EpisodeStart] = {}
         self.queue: ReplyQueue
         self.stepping: _Here | _PerWorker
@@ -549,7 +555,8 @@ class _Play:
             # Copied: the array is overwritten later, while turns keep their picture.
             image=None if image is None else image[i].copy(),
         )
-        return prompt if episode.start is None else replace(prompt, episode=episode.start.number)
+        number = self.numbers.get(i) if episode.start is None else episode.start.number
+        return prompt if number is None else replace(prompt, episode=number)
 
     def _states(self, index_K: IntArray) -> list[int]:
         if self.hash_states is None:

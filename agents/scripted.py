@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from creditrl.agents.decoding import mix_seed
 from creditrl.envs.hints import fill_hint
 from creditrl.errors import ConfigError
 from creditrl.types import Prompt, Reply, Trajectory
@@ -19,25 +20,30 @@ class RandomAgent:
     If there are only open-ended ones (a search), it fills in words of the goal.
 
     Args:
-        seed: seed of the draws.
+        seed: seed of the draws: with the episode's number and turn where episodes have numbers (in
+            an evaluation), else in the order of the prompts.
         words: words to draw from if an environment lists no admissible actions.
     """
 
     name = "random"
 
     def __init__(self, seed: int = 0, words: Sequence[str] = ()) -> None:
-        self._rng = np.random.default_rng(seed)
+        self.reseed(seed)
         self._words = tuple(words)
 
     def reseed(self, seed: int) -> None:
         """Restart the draws."""
+        self._seed = seed
         self._rng = np.random.default_rng(seed)
 
     def act(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return one drawn action per prompt."""
-        draws = self._rng.random(len(prompts)).tolist()
         replies = []
-        for prompt, draw in zip(prompts, draws, strict=True):
+        for prompt in prompts:
+            if prompt.episode is None:
+                draw = float(self._rng.random())
+            else:  # 53 bits, as many as a float holds
+                draw = (mix_seed(self._seed, prompt.episode, prompt.turn) >> 9) * 2.0**-53
             choices = _choices(prompt, self._words, draw)
             replies.append(Reply(choices[int(draw * len(choices))]))
         return replies

@@ -22,7 +22,7 @@ import numpy as np
 
 from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.choices import Choices, TokenTree, check_actions, tree_of
-from creditrl.agents.decoding import LogitMemo, choose_tokens, chunk_prompts, merge_equal
+from creditrl.agents.decoding import LogitMemo, choose_tokens, chunk_prompts, merge_equal, mix_seed
 from creditrl.agents.kv_cache import cache_argument, cache_of
 from creditrl.agents.pictures import (
     PictureReader,
@@ -60,9 +60,11 @@ _MEMO_PROMPTS, _MEMO_VOCABULARY = 65_536, 4_096
 class TransformersAgent:
     """Answers prompts with a causal language model.
 
-    Randomness: one draw per reply and token from one seeded generator, turned into a token by the
-    inverse of the cumulative distribution. So a reply depends on the seed and the order of the
-    prompts, not on which prompts were equal, how they were batched or which replies ended first.
+    Randomness: one draw per reply and token, turned into a token by the inverse of the cumulative
+    distribution. The draws are those of a generator per prompt, seeded by the agent's seed and the
+    episode's number and turn; where episodes have no numbers, those of one generator in the order
+    of the prompts. So a reply does not depend on which prompts were equal, how they were batched or
+    which replies ended first.
 
     Args:
         model: a causal language model of transformers, or a peft model around one.
@@ -157,6 +159,7 @@ class TransformersAgent:
         settings = getattr(_base(model), "generation_config", None)
         found = stop_tokens(tokenizer, self.chat_format, settings)
         self.stop_ids = frozenset(stop_ids) | found
+        self._seed = seed
         self._generator = torch.Generator().manual_seed(seed)
         self._memo = LogitMemo(_MEMO_PROMPTS)
         self._turns = TurnCache(2 * token_budget if keep_turns else 0)
@@ -230,7 +233,8 @@ class TransformersAgent:
         import torch
 
         other = variant_of(self, name, sampling)
-        other._generator = torch.Generator().manual_seed(seed)
+        other._generator = torch.Generator()
+        other.reseed(seed)
         _check(
             *(other.temperature, other.top_p, other.max_new_tokens),
             *(other.token_budget, other.actions),
@@ -253,6 +257,7 @@ class TransformersAgent:
 
     def reseed(self, seed: int) -> None:
         """Restart the sampling."""
+        self._seed = seed
         self._generator.manual_seed(seed)
 
     def weights_changed(self) -> None:
@@ -277,15 +282,28 @@ class TransformersAgent:
         Raises:
             ConfigError: a prompt leaves no room for a reply in the model's context.
         """
-        return self.answer(prompts, self.draws(len(prompts))) if prompts else []
+        return self.answer(prompts, self.draws(prompts)) if prompts else []
 
-    def draws(self, count: int) -> torch.Tensor:
-        """Return the next draws for ``count`` replies, float64 [count, max_new_tokens]."""
+    def draws(self, prompts: Sequence[Prompt]) -> torch.Tensor:
+        """Return the draws for one or more prompts, float64 [B, max_new_tokens]."""
         import torch
 
-        shape = (count, self.max_new_tokens)
+        def uniform(count: int, generator: torch.Generator) -> torch.Tensor:
+            shape = (count, self.max_new_tokens)
+            return torch.rand(shape, dtype=torch.float64, generator=generator)
+
+        unnumbered = [b for b, prompt in enumerate(prompts) if prompt.episode is None]
+        if len(unnumbered) == len(prompts):
+            uniform_BT = uniform(len(prompts), self._generator)
+        else:
+            uniform_BT = torch.empty((len(prompts), self.max_new_tokens), dtype=torch.float64)
+            uniform_BT[unnumbered] = uniform(len(unnumbered), self._generator)
+            own = torch.Generator()
+            for b, prompt in enumerate(prompts):
+                if prompt.episode is not None:
+                    own.manual_seed(mix_seed(self._seed, prompt.episode, prompt.turn))
+                    uniform_BT[b] = uniform(1, own)[0]
         # Strictly below 1 after rounding, so a draw never lies beyond the last possible token.
-        uniform_BT = torch.rand(shape, dtype=torch.float64, generator=self._generator)
         return uniform_BT * (1.0 - 2.0**-52)
 
     def answer(self, prompts: Sequence[Prompt], uniform_BT: torch.Tensor) -> list[Reply]:

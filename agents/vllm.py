@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Any
 
 from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.choices import Choices, check_actions, tree_of
+from creditrl.agents.decoding import mix_seed
 from creditrl.agents.pictures import (
     PictureReader,
     check_adapter,
@@ -41,11 +41,11 @@ _NEW_TOKENS = 256
 class VLLMAgent:
     """Answers prompts with vLLM.
 
-    Randomness: every request has its own seed, made from the agent's seed, the copy or episode that
-    asks, and how many prompts it has asked since :meth:`reseed`. So its replies do not depend on
-    which others ask at the same time, nor on their order, nor on whose reply comes first. (A row's
-    logits may differ in their last bits with the other rows of the batch; a draw that close to a
-    boundary can fall on either side.)
+    Randomness: every request has its own seed, made from the agent's seed and the episode's number
+    and turn; where episodes have no numbers, from the copy that asks and how many prompts it has
+    asked since :meth:`reseed`. So its replies do not depend on which others ask at the same time,
+    nor on their order, nor on whose reply comes first. (A row's logits may differ in their last
+    bits with the other rows of the batch; a draw that close to a boundary can fall on either side.)
 
     Args:
         engine: the engine that decodes; see :class:`LocalEngine` and :class:`ServerEngine`.
@@ -232,7 +232,7 @@ class VLLMAgent:
         """Restart the sampling."""
         self._seed = seed
         self._turns: Counter[int] = Counter()
-        """Number of prompts so far, by copy or episode."""
+        """Number of prompts so far, by copy."""
 
     def weights_changed(self) -> None:
         """Use the policy's current weights from now on."""
@@ -283,12 +283,15 @@ class VLLMAgent:
         asked = []
         for b, ids in enumerate(self._text.prompt_ids(shown, context)):
             prompt = shown[b]
-            source = prompt.copy if prompt.episode is None else prompt.episode
-            self._turns[source] += 1
+            self._turns[prompt.copy] += 1
+            # Of a numbered episode, a reply is the same again after a resume or a retry.
+            source, turn = prompt.copy, self._turns[prompt.copy]
+            if prompt.episode is not None:
+                source, turn = prompt.episode, prompt.turn + 1
             request = TokenRequest(
                 ids,
                 min(self.max_new_tokens, context - len(ids)),
-                _seed(self._seed, source, self._turns[source]),
+                mix_seed(self._seed, source, turn),
                 # Without a reader, the text has no image tokens.
                 images=prompt.images if self._pictures is not None else (),
                 copy=prompt.copy,
@@ -375,7 +378,7 @@ class _Asked:
             self.request,
             prompt_ids=self.request.prompt_ids + self.answer.token_ids,
             max_tokens=1,
-            seed=_seed(self.request.seed, len(self.answer.token_ids)),
+            seed=mix_seed(self.request.seed, len(self.answer.token_ids)),
             allowed=self._tree.tokens[self._node],
         )
 
@@ -443,12 +446,6 @@ class _VLLMQueue:
                 requests.append(request)
         if requests:
             self._tokens.ask(requests)
-
-
-def _seed(*parts: int) -> int:
-    """Return 62 bits that depend on all parts; similar parts give unrelated bits."""
-    text = "/".join(map(str, parts)).encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 2
 
 
 def _reader_at(source: str, tokenizer: Any) -> PictureReader | None:

@@ -149,8 +149,8 @@ class Prompt:
     choices: tuple[str, ...] = ()
     """The replies to choose from, for agents whose ``actions`` are listed; empty: any text."""
     episode: int | None = None
-    """Number of the episode, if copies play several in a row: sampling depends on it and not on the
-    copy that happens to play it. None: the copy's only one."""
+    """Number of the episode, in an evaluation and if copies play several in a row: sampling depends
+    on it and on ``turn``, not on the copy that happens to play it. None: the copy's only one."""
 
     @property
     def images(self) -> tuple[Any, ...]:

@@ -13,11 +13,12 @@ from byte_tokens import byte_tokenizer
 from chat_server import Plan
 from walker import Walker
 
-from creditrl.agents import ChatAgent, evaluate
+from creditrl.agents import ChatAgent, RandomAgent, TransformersAgent, evaluate
 from creditrl.agents.budget import Budget, Meter
 from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.journal import EpisodeFiles, Journal
 from creditrl.errors import ConfigError, CreditRLError, DataError, RunFolderError
+from creditrl.store import TrajectoryStore
 from creditrl.types import Prompt, Reply
 
 
@@ -151,6 +152,45 @@ def test_a_resumed_evaluation_writes_the_date_of_its_first_day(tmp_path, monkeyp
     found = play(second, files=files)
     assert first.dates == second.dates == {"02 Jan 2026"} and found.reports["date"] == "2026-01-02"
     assert play(other).reports["date"] == "2026-01-04" and other.dates == {"04 Jan 2026"}
+
+
+def dying(agent, after: int):
+    """The agent, interrupted in its n-th call."""
+    calls, act = [], agent.act
+
+    def counted(prompts):
+        calls.append(1)
+        if len(calls) > after:
+            raise KeyboardInterrupt
+        return act(prompts)
+
+    agent.act = counted
+    return agent
+
+
+@pytest.mark.parametrize("kind", ["random", "transformers"])
+def test_a_resumed_evaluation_of_a_sampling_agent_is_as_if_it_was_whole(tmp_path, kind, request):
+    def make():
+        if kind == "random":
+            return RandomAgent(seed=3)
+        model, words = map(request.getfixturevalue, ("model", "word_tokenizer"))
+        return TransformersAgent(
+            model, words, max_new_tokens=1, seed=3, form="compact", actions="listed"
+        )
+
+    def replies(name, agent, **options):
+        files = EpisodeFiles(tmp_path / f"{name}.jsonl", tmp_path / name)
+        options = {"num_envs": 3, "env_options": {"max_turns": 6}, **options}
+        play(agent, files=files, **options)
+        stored = TrajectoryStore(tmp_path / name).read()
+        return {t.group: [turn.reply for turn in t.turns] for t in stored}
+
+    whole = replies("whole", make())
+    assert len({tuple(said) for said in whole.values()}) > 1 and len(whole) == 6
+    assert replies("other copies", make(), num_envs=4) == whole
+    with pytest.raises(KeyboardInterrupt):
+        replies("cut", dying(make(), after=8))
+    assert replies("cut", make(), num_envs=2) == whole
 
 
 def test_a_journal_of_another_evaluation_is_refused(tmp_path):
