@@ -17,6 +17,7 @@ from creditrl.agents.outside import png_url, turn_info
 from creditrl.children import GuardedProgram
 from creditrl.errors import ConfigError, OutsideJSONError
 from creditrl.outside_json import absurd_count, read_json
+from creditrl.redact import redact
 from creditrl.types import Prompt, Reply
 
 __all__ = ["CommandAgent"]
@@ -66,7 +67,7 @@ class CommandAgent:
             raise ConfigError("--command is empty: expected a program and its arguments.")
         if not timeout > 0:
             raise ConfigError(f"timeout={timeout}: expected seconds above 0.")
-        self.name = name or f"command:{command}"
+        self.name = name or f"command:{redact(command)}"
         self._timeout = timeout
         self._programs: dict[int, _Program] = {}
         self._episodes: Sequence[int] = ()

@@ -15,6 +15,7 @@ from creditrl.agents.shown import ShownTable, html_tables, print_tables
 from creditrl.envs.register import short_name
 from creditrl.envs.tasks import Coverage
 from creditrl.errors import kind_of
+from creditrl.redact import redact_data
 from creditrl.results import RESULTS_FORMAT, environment_version, task_set_hash, write_results
 
 if TYPE_CHECKING:
@@ -179,6 +180,8 @@ class EvalResult:
             "conditions": dict(self.conditions),
             "episodes": [asdict(e) for e in self.episodes],
         }
+        # Errors, the only texts from outside in episodes, were redacted when they were recorded.
+        content = {key: v if key == "episodes" else redact_data(v) for key, v in content.items()}
         finite: dict[str, Any] = _without_nan(content)
         return finite
 

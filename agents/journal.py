@@ -28,6 +28,7 @@ from creditrl.agents.spent import Spent
 from creditrl.errors import ConfigError, DataError, RunFolderError
 from creditrl.metrics import MetricsFile, plain_json
 from creditrl.outside_json import LARGEST_IN_FILE, MOST_FILE, read_json
+from creditrl.redact import redact_data
 from creditrl.store import TrajectoryStore
 from creditrl.types import Trajectory
 
@@ -121,7 +122,7 @@ class Journal:
         self._lock = _locked(path)
         try:
             rows = self._file.read()
-            plain = _as_written(what)
+            plain = _as_written({k: v if k == "tasks" else redact_data(v) for k, v in what.items()})
             self._new = not rows
             if rows:
                 self._read(rows, plain)
@@ -132,7 +133,11 @@ class Journal:
                         "is gone: remove the folder, or choose another --out."
                     )
                 self._file.append(
-                    {"journal": JOURNAL_FORMAT, "what": plain, "command": files.command}
+                    {
+                        "journal": JOURNAL_FORMAT,
+                        "what": plain,
+                        "command": redact_data(files.command),
+                    }
                 )
             if self._store is not None:
                 self._store.keep(lambda row: row["group"] in self.finished)

@@ -13,6 +13,7 @@ from creditrl.agents.eval_result import EpisodeResult
 from creditrl.agents.journal import EpisodeFiles, Journal
 from creditrl.agents.spent import Spent
 from creditrl.errors import BudgetError
+from creditrl.redact import redact
 from creditrl.types import Trajectory
 
 __all__ = ["Ledger"]
@@ -58,7 +59,10 @@ class Ledger:
         self._looked = time.perf_counter()
 
     def add(self, number: int, result: EpisodeResult, episode: Trajectory) -> None:
-        """Take a finished episode."""
+        """Take a finished episode; a key in its error is left out."""
+        if result.error:
+            result = replace(result, error=redact(result.error))
+            episode = replace(episode, error=redact(episode.error))
         new = self._newly_spent()
         result = replace(result, restarts=self.restarts[number])
         if self._journal is not None:

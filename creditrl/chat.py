@@ -29,6 +29,7 @@ from creditrl.chat_cache import ChatCache, request_key
 from creditrl.chat_prices import listed_prices
 from creditrl.errors import ConfigError, OutsideJSONError, did_you_mean, require_extra
 from creditrl.outside_json import MOST_ANSWER, absurd_count, read_json
+from creditrl.redact import MARK, holds_key, redact, redact_data
 
 if TYPE_CHECKING:
     import httpx
@@ -199,15 +200,16 @@ class ChatSettings:
         return {name: value for name, value in given.items() if value is not None}
 
     def to_json(self) -> dict[str, Any]:
-        """Return what determines the answers, for a record of an experiment; without the key."""
-        return {"base_url": self.base_url, **self.parameters()}
+        """Return what determines the answers, for a record of an experiment; without keys."""
+        shown: dict[str, Any] = redact_data({"base_url": self.base_url, **self.parameters()})
+        return shown
 
     def identity(self) -> str:
         """Return the same in one line: ``gpt-4o temperature=0.0 @ https://...``."""
-        given = self.parameters()
-        model = given.pop("model")
+        given = self.to_json()
+        model, address = given.pop("model"), given.pop("base_url")
         said = [f"{name}={json.dumps(value)}" for name, value in given.items()]
-        return " ".join([model, *said, "@", self.base_url])
+        return " ".join([model, *said, "@", address])
 
 
 @dataclass(frozen=True, slots=True)
@@ -626,7 +628,7 @@ class ChatClient:
     def _refused(self, response: httpx.Response, body: bytes) -> _Failure:
         status = response.status_code
         text = body.decode("utf-8", "replace")
-        said = _message_of(self._clean(text))
+        said = _message_of(text, self._clean)
         # OpenAI also answers 429 to an account without credit, and waiting does not help.
         broke = "insufficient_quota" in text
         return _Failure(
@@ -640,13 +642,13 @@ class ChatClient:
     def _read(self, data: Any, trouble: str) -> ChatAnswer | _Failure:
         """Read a chat completion; ``trouble`` is the reason why the answer is text and not JSON."""
         if trouble:
-            said = _quote(self._clean(data))
+            said = _quote(data, self._clean)
             return _Failure("unreadable", f"no JSON in the answer {said}: {trouble}", True)
         if isinstance(data, dict) and "choices" not in data and data.get("error"):
             # Some gateways put errors of their upstream servers into an answer with status 200.
             error = data["error"]
             code = error.get("code") if isinstance(error, dict) else None
-            why = f"the server answers an error{_message_of(self._clean(json.dumps(data)))}"
+            why = f"the server answers an error{_message_of(json.dumps(data), self._clean)}"
             passing = not code or (isinstance(code, int) and code in _TRANSIENT)
             return _Failure("in answer", why, passing)
         try:
@@ -654,7 +656,7 @@ class ChatClient:
             text = _text_of(choice["message"])
             reason = choice.get("finish_reason")
         except (LookupError, TypeError, AttributeError):
-            said = _quote(self._clean(json.dumps(data)))
+            said = _quote(json.dumps(data), self._clean)
             return _Failure("unreadable", f"no chat completion in the answer {said}", True)
         usage = data.get("usage")
         usage = usage if isinstance(usage, dict) else {}
@@ -668,6 +670,8 @@ class ChatClient:
         if absurd:
             return _Failure("unreadable", f"the answer says that it took {absurd}", False)
         model = data.get("model")
+        if self._key:  # a model may repeat it
+            text = text.replace(self._key, MARK)
         return ChatAnswer(
             text,
             finished=reason != "length",
@@ -675,13 +679,13 @@ class ChatClient:
             completion_tokens=written,
             length=written,
             cost=cost,
-            model=model[:_LONGEST_NAME] if isinstance(model, str) else "",
+            model=self._clean(model)[:_LONGEST_NAME] if isinstance(model, str) else "",
         )
 
     def _clean(self, text: str) -> str:
         """Return a text on one line, and without the key, which some servers repeat."""
         line = " ".join(text.split())
-        return line.replace(self._key, "***") if self._key else line
+        return redact(line.replace(self._key, MARK) if self._key else line)
 
 
 def _as_data(data: Any, _: str) -> ChatAnswer:
@@ -800,6 +804,11 @@ def _api_key(settings: ChatSettings) -> str:
         if host != urllib.parse.urlsplit(_OPENAI).hostname:
             return ""
         name = _OPENAI_KEY
+    elif holds_key(name) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ConfigError(
+            "api_key_env is no name of an environment variable. If it is the key itself: put it "
+            "into a variable, and name that, e.g. api_key_env=MY_KEY."
+        )
     key = os.environ.get(name, "").strip()
     if not key:
         raise ConfigError(
@@ -824,20 +833,21 @@ def _retry_after(headers: Mapping[str, str]) -> float:
         return 0.0
 
 
-def _message_of(body: str) -> str:
+def _message_of(body: str, clean: Callable[[str], str]) -> str:
     """Return the message in the body of an error, after a colon; empty if there is none."""
     try:
         data = read_json(body)
     except OutsideJSONError:
-        return f": {_quote(body)}" if body.strip() else ""
+        return f": {_quote(body, clean)}" if body.strip() else ""
     error = data.get("error", data) if isinstance(data, dict) else data
     if isinstance(error, dict):
         error = error.get("message") or error.get("detail") or error
-    return f": {_quote(error if isinstance(error, str) else json.dumps(error))}"
+    return f": {_quote(error if isinstance(error, str) else json.dumps(error), clean)}"
 
 
-def _quote(text: str) -> str:
-    text = " ".join(text.split())
+def _quote(text: str, clean: Callable[[str], str]) -> str:
+    """Return the start of a text, cleaned before the cut, after which half a key would be none."""
+    text = clean(text)
     return repr(text[:_LONGEST_QUOTE] + ("..." if len(text) > _LONGEST_QUOTE else ""))
 
 

@@ -22,6 +22,7 @@ from creditrl.errors import DataError
 from creditrl.files import write_atomic
 from creditrl.metrics import json_text
 from creditrl.outside_json import read_object_file
+from creditrl.redact import redact_data
 from creditrl.types import Task, Trajectory
 
 __all__ = [
@@ -53,10 +54,11 @@ def results_schema() -> dict[str, Any]:
 def write_results(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Path:
     """Write ``results.json`` in one atomic step, with its format and the commit; returns its path.
 
-    NaN and infinities become null.
+    NaN and infinities become null; keys in texts are left out.
     """
     target = Path(path)
-    whole = {"format": RESULTS_FORMAT, "commit": found_commit(), **content}
+    shown = {key: v if key == "episodes" else redact_data(v) for key, v in content.items()}
+    whole = {"format": RESULTS_FORMAT, "commit": found_commit(), **shown}
     write_atomic(target, json_text(whole))
     return target
 

@@ -37,6 +37,7 @@ from creditrl.errors import ConfigError, DataError, RunFolderError
 from creditrl.files import remove_drafts, remove_old_drafts, write_atomic
 from creditrl.locks import Lock
 from creditrl.metrics import MetricsFile, json_text
+from creditrl.redact import redact, redact_words
 from creditrl.results import found_commit, read_results, write_results
 from creditrl.store import TrajectoryStore
 
@@ -358,4 +359,7 @@ def _exists(path: Path) -> RunFolderError:
 
 
 def _one_line(command: str | Sequence[str]) -> str:
-    return command.strip() if isinstance(command, str) else shlex.join(command)
+    """Return a command as it is recorded: without keys."""
+    return (
+        redact(command.strip()) if isinstance(command, str) else shlex.join(redact_words(command))
+    )

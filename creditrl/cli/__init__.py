@@ -128,9 +128,10 @@ def main() -> None:
 
 def _warning_line(message: Warning | str, *_: object, **__: object) -> str:
     """Return a warning as errors are shown: in one line, without the place in the code."""
+    from creditrl.redact import redact
     from creditrl.terminal import printable
 
-    return f"Warning: {printable(' '.join(str(message).split()))}\n"
+    return f"Warning: {printable(redact(' '.join(str(message).split())))}\n"
 
 
 def _debugs(argv: Sequence[str]) -> bool:
@@ -159,9 +160,10 @@ def run(argv: Sequence[str]) -> int:
         line = disk_line(error) or memory_line(error)
         if _debugs(argv) or (line is None and not isinstance(error, (CreditRLError, OSError))):
             raise
+        from creditrl.redact import redact
         from creditrl.terminal import printable
 
-        line = printable(line or " ".join(str(error).split()))
+        line = printable(redact(line or " ".join(str(error).split())))
         print(f"creditrl: {line}", file=sys.stderr)
         return USAGE_ERROR
 

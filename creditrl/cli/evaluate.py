@@ -29,6 +29,7 @@ from creditrl.files import write_atomic
 from creditrl.flags import override
 from creditrl.outside_json import read_json_file
 from creditrl.plugins import FLAG, name_environment, named_flags, named_plugins
+from creditrl.redact import MARK, redact_words
 from creditrl.trust import TRUST, flags_given, require_trust, take_trust
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def _measure(
                 files = EpisodeFiles(
                     journal_path(job.out),
                     trajectories_path(job.out) if options.keep_episodes else None,
-                    {"argv": list(argv), "out": str(job.out)},
+                    {"argv": redact_words(argv), "out": str(job.out)},
                 )
                 told = _teller(live, job.name)
                 if served:
@@ -183,7 +184,8 @@ def _measure(
                         reading=options.reading,
                     )
                 result = replace(
-                    result, command=shlex.join(["creditrl", "eval", *argv, *named_flags()])
+                    result,
+                    command=shlex.join(["creditrl", "eval", *redact_words(argv), *named_flags()]),
                 )
                 result.write(job.out)
                 results.append(result)
@@ -287,7 +289,7 @@ def _suite(argv: list[str], resumed: _Resumed | None) -> int:
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     if resumed is None:
-        write_atomic(folder / _SUITE_FILE, json.dumps({"argv": argv}) + "\n")
+        write_atomic(folder / _SUITE_FILE, json.dumps({"argv": redact_words(argv)}) + "\n")
     jobs = [
         _Job(
             listing.name,
@@ -394,11 +396,22 @@ def _words(argv: Any) -> list[str]:
 
 
 def _updated(argv: Sequence[str], more: Sequence[str]) -> list[str]:
-    """Return the arguments, with flags replaced by those of ``more``."""
+    """Return the arguments, with flags replaced by those of ``more``.
+
+    Raises:
+        ConfigError: an argument was recorded without the key in it, and is not given again.
+    """
     merged = list(argv)
     for word in more:
         if word.startswith("--"):
             merged = _without(merged, word[2:].partition("=")[0])
+    flag = ""
+    for word in merged:
+        flag = word.partition("=")[0] if word.startswith("--") else flag
+        if MARK in word:
+            raise ConfigError(
+                f"{flag} held a key, which was not recorded: resume with the same {flag} again."
+            )
     return [*merged, *more]
 
 
