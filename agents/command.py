@@ -26,6 +26,11 @@ _LONGEST_LINE = 1 << 20
 _QUOTED = 120
 _PATIENCE = 2.0
 """Seconds that all processes have, in total, to exit after their input has ended."""
+_LISTENED_TO = 3
+"""First answers of a process after which its output is watched: a program that writes more than a
+line a turn does so from the start, and the next question can be faster than its second line."""
+_LISTEN = 0.1
+"""Seconds for that, each time."""
 _LOOK = 0.2
 """Seconds between checks whether the caller has given up on the answer."""
 
@@ -139,7 +144,9 @@ class CommandAgent:
         asked = {"episode": number, "turn": prompt.turn, "observation": prompt.observation, **info}
         program = self._programs[prompt.copy]
         line, why = program.ask(json.dumps(asked, ensure_ascii=True), self._timeout)
-        reply, trouble = (None, why) if why else _read(line)
+        reply, trouble = (None, why) if why and not line else _read(line)
+        if why and reply is not None:
+            reply, trouble = None, why
         if reply is None:
             program.end(0)  # its next line would answer an earlier question
             return Reply("", error=f"{self._words[0]} {trouble}")
@@ -162,6 +169,7 @@ class _Program:
         os.set_blocking(self._output.fileno(), False)
         self._heard = bytearray()
         """Output beyond the last answer."""
+        self._answers = 0
         self.given_up = threading.Event()
         """Set when its answer is no longer needed."""
 
@@ -177,7 +185,7 @@ class _Program:
             raise ConfigError(f"--command: {self._name} cannot be started: {trouble}.")
 
     def ask(self, line: str, timeout: float) -> tuple[bytes, str]:
-        """Return the line that answers this one, or the reason why there is none."""
+        """Return the line that answers this one, and the reason why it is none, or not valid."""
         until = time.monotonic() + timeout
         waiting = line.encode("ascii") + b"\n"
         if unasked := self._unasked():
@@ -188,7 +196,8 @@ class _Program:
                 end = end if end >= 0 else len(self._heard)
                 answer = bytes(self._heard[: min(end, _LONGEST_LINE + 1)])
                 del self._heard[: end + 1]
-                return answer, self._unasked()
+                self._answers += 1
+                return answer, self._unasked(_LISTEN if self._answers <= _LISTENED_TO else 0)
             left = until - time.monotonic()
             if left <= 0:
                 return b"", f"gave no action within {timeout:g} s"
@@ -208,11 +217,15 @@ class _Program:
                     return b"", "closed its output" if code is None else f"ended (code {code})"
                 self._heard += piece or b""
 
-    def _unasked(self) -> str:
+    def _unasked(self, wait: float = 0.0) -> str:
         """Return the complaint if there is output that answers no question; empty if not.
 
         It would be read as the answer to the next one, and all later answers a turn late.
         """
+        if wait and not self._heard:
+            poll = select.poll()
+            poll.register(self._output, select.POLLIN)
+            poll.poll(1000 * wait)
         piece = self._output.read(1 << 16)  # what is there; it does not block
         self._heard += piece or b""
         if not self._heard:
