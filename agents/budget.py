@@ -77,7 +77,7 @@ class Meter:
     Args:
         agent: the agent, whose attributes this object forwards. It may have ``ask_first(prompt)``,
             which raises if further questions are pointless, and ``on_try``, which it calls with
-            every reply as it comes and with None for every try that failed.
+            every try's reply as it comes, and whether one that failed is tried again.
         budget: to count against; prompts beyond it get a reply with the error :data:`BUDGET_SPENT`.
         watch: notified as replies come.
     """
@@ -97,6 +97,8 @@ class Meter:
         """Questions that failed, each try counted."""
         self._speaks = hasattr(agent, "form")
         self._begun = False
+        self._silent = True
+        """Whether no failed try has been reported yet."""
         self._round = 0  # questions asked at once last time
         self._most = {"tokens": (0.0, 1), "cost": (0.0, 1)}
         """The largest amount that a question took so far, and the characters of its prompt."""
@@ -235,12 +237,16 @@ class Meter:
                 "litellm, whose price table is then used."
             )
 
-    def _tried(self, reply: Reply | None) -> None:
-        """Count a reply, or a failed try (None), before the other replies of the call have come."""
+    def _tried(self, reply: Reply, again: bool) -> None:
+        """Count a try before the other replies of the call have come."""
         with self._telling:
             now = replace(self.budget.spent)
-            if reply is None:
+            if reply.error:
                 self.errors += 1
+                if again and self._silent:
+                    # All tries of one question can take minutes.
+                    self._silent = False
+                    self.watch.notice(f"A question failed and is asked again: {reply.error}")
             elif self._under_way is None:
                 return  # it is reported when the queue hands it over
             else:

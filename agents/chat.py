@@ -62,7 +62,7 @@ class ChatAgent:
                 f"the {type(model).__name__} instead."
             )
         self.client = model if isinstance(model, ChatClient) else ChatClient(model)
-        self._on_try: Callable[[Reply | None], None] | None = None
+        self._on_try: Callable[[Reply, bool], None] | None = None
         self.form = "tools" if tools else None
         self.sees = True
         self.recent_images = recent_images
@@ -85,22 +85,26 @@ class ChatAgent:
         """Return the reply to a prompt when it is not yet known whether the endpoint answers.
 
         Raises:
-            EngineError: the endpoint cannot be reached within 5 s, or refuses the question.
+            EngineError: the endpoint cannot be reached within 5 s, refuses the question, or answers
+                no try in time: with more requests it would be slower.
         """
         [answer] = self.client.complete([_messages(prompt)], self._tools, patient=False)
-        if answer.refused:
-            raise EngineError(f"The endpoint does not answer the first request: {answer.error}")
+        if answer.refused or answer.status == "timeout":
+            late = ". Allow more with timeout (--timeout)." if answer.status == "timeout" else ""
+            raise EngineError(
+                f"The endpoint does not answer the first request: {answer.error}{late}"
+            )
         return self._reply(answer)
 
     @property
-    def on_try(self) -> Callable[[Reply | None], None] | None:
-        """Callback for every reply as it comes; called with None for every try that failed."""
+    def on_try(self) -> Callable[[Reply, bool], None] | None:
+        """Callback for every try as it ends, and whether a failed one is tried again."""
         return self._on_try
 
     @on_try.setter
-    def on_try(self, tell: Callable[[Reply | None], None]) -> None:
+    def on_try(self, tell: Callable[[Reply, bool], None]) -> None:
         self._on_try = tell
-        self.client.on_try = lambda answer: tell(None if answer is None else self._reply(answer))
+        self.client.on_try = lambda answer, again: tell(self._reply(answer), again)
 
     def report(self) -> dict[str, Any]:
         """Return settings and counts, for the record of an experiment; without the key."""

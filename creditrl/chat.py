@@ -51,6 +51,8 @@ ChatStatus: TypeAlias = Literal["ok", "timeout", "error"]
 _OPENAI = "https://api.openai.com/v1"
 _OPENAI_KEY = "OPENAI_API_KEY"
 _OWN_FIELDS = ("model", "messages", "temperature", "top_p", "max_tokens", "seed", "stop", "stream")
+_LENGTH = "max_tokens"
+_NEWER_LENGTH = "max_completion_tokens"
 _TRANSIENT = frozenset((408, 409, 425, 429, *range(500, 600))) - {501, 505}
 _CONNECT = 5.0
 """Seconds for a connection, if it is unknown whether anything listens."""
@@ -81,13 +83,14 @@ class ChatSettings:
     top_p: float | None = None
     """Sample from the smallest set of tokens that holds this probability, in (0, 1]."""
     max_tokens: int | None = None
-    """Maximum length of an answer, in tokens."""
+    """Maximum length of an answer, in tokens. It is sent as ``max_completion_tokens`` if the server
+    asks for that name, as OpenAI's does for its reasoning models."""
     seed: int | None = None
     """Seed of the endpoint's sampling, if it has one."""
     stop: tuple[str, ...] = ()
     """Strings that end an answer."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the request, e.g. ``{"max_completion_tokens": 512}``."""
+    """Further fields of the request, e.g. ``{"reasoning_effort": "low"}``."""
     timeout: float = 120.0
     """Seconds for one try, from sending to the last byte of the answer."""
     retries: int = 5
@@ -98,8 +101,9 @@ class ChatSettings:
     """Maximum seconds between two tries; a request fails if the endpoint asks for more
     (``Retry-After``)."""
     concurrency: int = 16
-    """Maximum number of concurrent requests. A 429 answer halves it, and it grows by one after as
-    many answers as the current limit."""
+    """Maximum number of concurrent requests. A 429 answer halves it, and so do time-outs of more
+    than a quarter of the requests; it grows by one after as many answers as the current limit, or
+    eight times as many after time-outs."""
     max_bytes: int = MOST_ANSWER
     """Maximum bytes of one answer, after unpacking; the rest of a longer one is not read, and it
     counts as failed."""
@@ -277,9 +281,9 @@ class ChatClient:
     """Client of one model at one endpoint.
 
     Requests run in a background thread, up to ``concurrency`` at once over all callers, temporarily
-    fewer if the endpoint answers 429. The key is
-    read from the environment when the client is made, is sent in the ``Authorization`` header, and
-    never appears in an error, repr, pickle (the other process reads its own environment) or file.
+    fewer if the endpoint answers 429 or too late. The key is read from the environment when the
+    client is made, is sent in the ``Authorization`` header, and never appears in an error, repr,
+    pickle (the other process reads its own environment) or file.
 
     Args:
         settings: model, address, parameters, time limits.
@@ -289,8 +293,8 @@ class ChatClient:
         usage: counts over the client's life.
         prices: dollars per million tokens read and written, as set or as litellm's table lists
             them; None: unknown.
-        on_try: called with every answer as it arrives, and with None for every failed try; from
-            another thread.
+        on_try: called with the outcome of every try as it arrives, and whether a failed one is
+            tried again; from another thread.
 
     Raises:
         MissingExtraError: httpx is not installed.
@@ -305,11 +309,13 @@ class ChatClient:
         require_extra("httpx", "eval")
         self.settings = settings
         self.usage = ChatUsage()
-        self.on_try: Callable[[ChatAnswer | None], None] | None = None
+        self.on_try: Callable[[ChatAnswer, bool], None] | None = None
         self.prices = settings.prices or listed_prices(settings.model, settings.base_url)
         self._key = _api_key(settings)
         self._cache = (cache or ChatCache()) if settings.caches else None
         self._given_cache = cache
+        self._length = _LENGTH
+        """Field of the maximum length; a server can ask for another one."""
         self._asked: Counter[str] = Counter()
         self._under_way: dict[str, asyncio.Future[ChatAnswer]] = {}
         """Pending answers by key, if answers are cached."""
@@ -543,11 +549,12 @@ class ChatClient:
         patient: bool,
     ) -> ChatAnswer:
         settings = self.settings
-        content = None
-        if body is not None:
-            content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         attempts = 0
         while True:
+            sent = self._sent(body)
+            content = None
+            if sent is not None:
+                content = json.dumps(sent, ensure_ascii=False).encode("utf-8", "replace")
             async with self._gate as before:
                 # All requests wait if the endpoint told one of them to.
                 while (rest := self._not_before - time.monotonic()) > 0:
@@ -557,17 +564,22 @@ class ChatClient:
                 self.usage.retries += attempts > 1
                 outcome = await self._try(http, content, url, read, patient)
                 if isinstance(outcome, ChatAnswer):
-                    self._gate.widen()
+                    self._gate.answered()
                 elif outcome.cause == "http 429":
-                    self._gate.narrow(before)
-            if self.on_try is not None:
-                self.on_try(outcome if isinstance(outcome, ChatAnswer) else None)
+                    self._gate.refused(before)
+                elif outcome.cause == "timeout":
+                    self._gate.timed_out(before)
             if isinstance(outcome, ChatAnswer):
+                if self.on_try is not None:
+                    self.on_try(outcome, False)
                 self.usage.prompt_tokens += outcome.prompt_tokens
                 self.usage.completion_tokens += outcome.completion_tokens
                 self.usage.cost += outcome.cost
                 return replace(outcome, attempts=attempts)
             self.usage.causes[outcome.cause] += 1
+            if sent and _LENGTH in sent and _NEWER_LENGTH in outcome.why:
+                self._length = _NEWER_LENGTH
+                continue
             wait = min(settings.backoff * 2.0 ** min(attempts - 1, 64), settings.longest_wait)
             wait *= _jitter.uniform(0.5, 1.0)
             again = outcome.transient and attempts <= settings.retries
@@ -577,17 +589,29 @@ class ChatClient:
                 again = False
                 why += f"; it asks to wait {outcome.wait:.0f} s, longest_wait is "
                 why += f"{settings.longest_wait:g} s"
+            if again:
+                why += f" (try {attempts} of {settings.retries + 1})"
+            elif attempts > 1:
+                why += f" ({attempts} tries)"
+            failed = ChatAnswer(
+                status="timeout" if outcome.cause == "timeout" else "error",
+                error=self._clean(f"{settings.model} at {settings.base_url}: {why}"),
+                attempts=attempts,
+                refused=outcome.refused,
+            )
+            if self.on_try is not None:
+                self.on_try(failed, again)
             if not again:
-                tries = f" ({attempts} tries)" if attempts > 1 else ""
-                return ChatAnswer(
-                    status="timeout" if outcome.cause == "timeout" else "error",
-                    error=self._clean(f"{settings.model} at {settings.base_url}: {why}{tries}"),
-                    attempts=attempts,
-                    refused=outcome.refused,
-                )
+                return failed
             if outcome.wait:
                 self._not_before = max(self._not_before, time.monotonic() + outcome.wait)
             await asyncio.sleep(max(wait, outcome.wait))
+
+    def _sent(self, body: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Return a request as it is sent: OpenAI's newer models have another name for a limit."""
+        if body is None or self._length == _LENGTH or _LENGTH not in body:
+            return body
+        return {self._length if name == _LENGTH else name: body[name] for name in body}
 
     async def _try(
         self, http: httpx.AsyncClient, content: bytes | None, url: str, read: _Read, patient: bool
@@ -707,7 +731,13 @@ class _Failure:
 
 
 class _Gate:
-    """Limits concurrent requests: half as many after a 429, one more after a round."""
+    """Limits concurrent requests: half as many after a 429 or time-outs, one more after a round."""
+
+    _MOST_LATE = 0.25
+    """Share of time-outs above which the width is halved: a single slow answer is no overload."""
+    _ROUNDS = 8
+    """Rounds of answers before the width grows after time-outs. An endpoint that answers one
+    request at a time is asked one too many in at most every eighth round, which costs a try."""
 
     def __init__(self, most: int) -> None:
         self._most = self._width = most
@@ -715,6 +745,10 @@ class _Gate:
         self._left = asyncio.Event()
         self._answered = 0
         """Answers since the width last changed."""
+        self._rounds = 1
+        """Rounds of answers before the width grows."""
+        self._late = 0.0
+        """Share of time-outs, smoothed over a round of requests."""
         self._narrowed = 0
 
     async def __aenter__(self) -> int:
@@ -729,21 +763,33 @@ class _Gate:
         self._left.set()
         self._left.clear()
 
-    def narrow(self, before: int) -> None:
+    def refused(self, before: int) -> None:
         """Halve the width, unless that was done since the request was let in.
 
         Args:
             before: the value that entering returned.
         """
         if before == self._narrowed:
-            self._narrowed += 1
-            self._width, self._answered = max(1, self._width // 2), 0
+            self._narrow(rounds=1)
 
-    def widen(self) -> None:
-        """Count an answer; as many as the width increase it by one, up to the maximum."""
+    def timed_out(self, before: int) -> None:
+        """Halve the width if too many requests that were let in since the last time are late."""
+        if before == self._narrowed:
+            self._late += (1 - self._late) / self._width
+            if self._late > self._MOST_LATE:
+                self._narrow(self._ROUNDS)
+
+    def answered(self) -> None:
+        """Count an answer; after some rounds of them the width grows by one, up to the maximum."""
+        self._late -= self._late / self._width
         self._answered += 1
-        if self._answered >= self._width < self._most:
+        if self._answered >= self._rounds * self._width and self._width < self._most:
             self._width, self._answered = self._width + 1, 0
+
+    def _narrow(self, rounds: int) -> None:
+        self._narrowed += 1
+        self._width, self._answered = max(1, self._width // 2), 0
+        self._rounds, self._late = rounds, 0.0
 
 
 _Read: TypeAlias = "Callable[[Any, str], ChatAnswer | _Failure]"

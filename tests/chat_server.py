@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -60,6 +60,8 @@ class ChatServer:
     """When each came, in seconds of ``time.monotonic``."""
     most_at_once: int = 0
     """Most requests that waited for an answer at once."""
+    slot: AbstractContextManager[Any] = field(default_factory=nullcontext)
+    """Held during each delay; a lock answers one request at a time."""
     _at_work: int = 0
     _lock: Any = field(default_factory=threading.Lock)
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -79,7 +81,8 @@ class ChatServer:
             plan = self.plans.pop(0) if self.plans else self.answer(body)
         plan = Plan(plan) if isinstance(plan, str) else plan
         if plan.delay:
-            self._stopped.wait(plan.delay)
+            with self.slot:
+                self._stopped.wait(plan.delay)
         # Before the answer, because its receiver can ask again before this thread continues.
         with self._lock:
             self._at_work -= 1

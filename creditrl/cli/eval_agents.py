@@ -17,6 +17,8 @@ __all__ = ["file_name", "make_agent", "reaching_options", "resolve_agent", "usua
 _COPIES = 64
 _COPIES_OF_COMMAND = 8
 """Default number of copies for a command, each in its own process."""
+_NEW_TOKENS = 256
+"""Default length of a reply of an endpoint's model, as of models in this process."""
 
 _CHAT = ("chat", "react", "reflexion")
 _NAMED = (*("random", "first", "expert", "transformers", "vllm"), *(*_CHAT, "command", "http"))
@@ -247,8 +249,10 @@ def _vllm(options: EvalOptions, model: str = "") -> Any:
 
 def _chat(options: EvalOptions) -> Any:
     from creditrl.agents.chat import ChatAgent
+    from creditrl.chat import ChatSettings
 
     assert options.model is not None
+    extra = _extra(options.extra)
     given: dict[str, Any] = {
         "base_url": options.base_url,
         "api_key_env": options.api_key_env,
@@ -256,18 +260,23 @@ def _chat(options: EvalOptions) -> Any:
         "stop": options.stop,
         "concurrency": options.concurrency,
         "timeout": options.timeout,
-        "extra": _extra(options.extra),
+        "extra": extra,
         "prices": options.prices,
-        "name": options.name,
-        "tools": options.tools,
-        "recent_images": options.recent_images,
     }
     given = {name: value for name, value in given.items() if value is not None}
     # A greedy endpoint is one at temperature 0.
     temperature = 0.0 if options.greedy else options.temperature
     if temperature != EvalOptions().temperature or "?" not in options.model:
         given["temperature"] = temperature
-    return ChatAgent(options.model, **given)
+    # Servers refuse two limits.
+    limited = "max_completion_tokens" in (extra or {})
+    settings = ChatSettings.of(options.model, given, {} if limited else {"max_tokens": _NEW_TOKENS})
+    return ChatAgent(
+        settings,
+        name=options.name,
+        tools=options.tools,
+        recent_images=options.recent_images or 1,
+    )
 
 
 def _extra(text: str | None) -> dict[str, Any] | None:

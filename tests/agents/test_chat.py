@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import pickle
+import threading
 import time
 
 import gymnasium as gym
@@ -22,7 +23,7 @@ from creditrl.agents import get_form, run_episodes
 from creditrl.agents.base import Agent
 from creditrl.agents.chat import ChatAgent
 from creditrl.agents.outside import png_url
-from creditrl.chat import ChatClient, ChatSettings, _retry_after
+from creditrl.chat import ChatClient, ChatSettings, _Gate, _retry_after
 from creditrl.chat_cache import ChatCache
 from creditrl.chat_prices import listed_prices
 from creditrl.envs.words import IMAGE_PLACEHOLDER
@@ -66,6 +67,18 @@ def test_only_the_given_settings_are_sent(endpoint, monkeypatch):
     ask_one(client(endpoint, temperature=None, stop=("\n",)), "a\ud800b")
     assert endpoint.requests[1].keys() == {"model", "stop", "messages"}
     assert "authorization" not in endpoint.headers[1] and endpoint.prompts()[1] == "a?b"
+
+
+def test_a_limit_has_the_name_that_the_server_asks_for(endpoint):
+    refusal = {"error": {"message": "Unsupported parameter: 'max_tokens' is not supported with this"
+                         " model. Use 'max_completion_tokens' instead."}}  # fmt: skip
+    endpoint.plans = [Plan(status=400, body=json.dumps(refusal).encode())]
+    asked = client(endpoint, max_tokens=7)
+    assert [answer.status for answer in (ask_one(asked), ask_one(asked))] == ["ok", "ok"]
+    sent = [
+        (body.get("max_tokens"), body.get("max_completion_tokens")) for body in endpoint.requests
+    ]
+    assert sent == [(7, None), (None, 7), (None, 7)]
 
 
 def test_a_closing_tag_used_as_stop_string_is_restored(endpoint):
@@ -290,6 +303,42 @@ def test_a_429_halves_concurrency_and_a_round_of_answers_adds_one(endpoint):
     for _ in range(4):
         ask(asked, *map(str, range(16)))
     assert asked._gate._width == 8
+
+
+def test_time_outs_narrow_and_a_single_late_answer_does_not():
+    gate = _Gate(16)
+    gate.timed_out(0)
+    assert gate._width == 16
+    for _ in range(16):
+        gate.timed_out(0)  # all that were let in together count once
+    assert (gate._width, gate._narrowed) == (8, 1)
+    for before in (1, 1, 1, 2, 2, 3):
+        gate.timed_out(before)
+    assert gate._width == 1
+    for _ in range(8):
+        assert gate._width == 1
+        gate.answered()
+    assert gate._width == 2
+
+
+def test_an_endpoint_with_one_slot_answers_every_prompt(endpoint):
+    endpoint.slot = threading.Lock()
+    endpoint.answer = lambda body: Plan(delay=0.05)
+    asked = client(endpoint, timeout=0.25, retries=5, backoff=0.05)
+    answers = ask(asked, *map(str, range(40)))
+    assert {answer.status for answer in answers} == {"ok"} and asked._gate._width < 8
+
+
+def test_a_failed_try_says_which_and_whether_another_follows(endpoint):
+    endpoint.answer = lambda body: Plan(status=500)
+    asked, told = client(endpoint), []
+    asked.on_try = lambda answer, again: told.append((answer.error.partition("'")[2], again))
+    ask_one(asked)
+    assert told == [
+        ("told to answer 500' (try 1 of 3)", True),
+        ("told to answer 500' (try 2 of 3)", True),
+        ("told to answer 500' (3 tries)", False),
+    ]
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])

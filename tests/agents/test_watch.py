@@ -65,6 +65,41 @@ def test_a_silent_endpoint_is_reported_during_the_wait(endpoint, monkeypatch) ->
     assert endpoint.url in line
 
 
+def test_the_first_failure_is_reported_before_its_question_is_asked_again(endpoint) -> None:
+    endpoint.plans = [Plan(status=503), Plan(status=503)]
+    told = Told()
+    play(endpoint, told, episodes=1)
+    [line] = told.notices
+    assert line.startswith(f"A question failed and is asked again: toy at {endpoint.url}: ")
+    assert "503" in line and line.endswith("(try 1 of 3)")
+
+
+def test_an_endpoint_that_answers_no_try_of_the_first_request_in_time_is_asked_no_more(endpoint):
+    endpoint.answer = lambda body: Plan(hang=True)
+    agent = ChatAgent("toy", base_url=endpoint.url, timeout=0.1, backoff=0.01, retries=1)
+    with pytest.raises(EngineError, match=r"no answer within 0.1 s \(2 tries\).*--timeout"):
+        evaluate("VisualSokoban", agent, episodes=4, watch=Told())
+    assert len(endpoint.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [
+        ([], {"max_tokens": 256}),
+        (["--max-new-tokens", "9"], {"max_tokens": 9}),
+        (["--extra", '{"max_completion_tokens": 8}'], {"max_completion_tokens": 8}),
+    ],
+)
+def test_the_command_limits_replies_as_its_help_says(endpoint, words, limit, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = ["eval", "VisualSokoban", "--episodes", "1", "--max-turns", "1", "--agent", "chat"]
+    assert run([*command, "--model", "toy", "--base-url", endpoint.url, *words]) == 0
+    names = ("max_tokens", "max_completion_tokens")
+    assert {name: endpoint.requests[0][name] for name in names if name in endpoint.requests[0]} == (
+        limit
+    )
+
+
 @pytest.mark.parametrize("what", [["VisualSokoban"], ["--suite", "standard", "--episodes", "1"]])
 def test_the_command_reports_a_dead_endpoint_in_one_line(
     what, tmp_path, monkeypatch, capsys
@@ -83,7 +118,7 @@ def test_a_refusal_is_reported_at_once_and_transient_failures_are_survived(endpo
     with pytest.raises(EngineError, match="401"):
         play(endpoint)
     endpoint.plans = [Plan(status=429), Plan(status=503)]
-    assert play(endpoint, episodes=1).failed == 0
+    assert play(endpoint, Told(), episodes=1).failed == 0
 
 
 def test_spending_is_reported_with_every_reply_and_error(endpoint) -> None:
