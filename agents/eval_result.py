@@ -5,12 +5,18 @@ from __future__ import annotations
 import functools
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_origin, get_type_hints
 
-from creditrl.agents.intervals import Estimate, mean_interval, wilson_interval
+from creditrl.agents.intervals import (
+    Estimate,
+    bounded_interval,
+    mean_interval,
+    wilson_interval,
+)
 from creditrl.agents.shown import ShownTable, html_tables, print_tables
 from creditrl.envs.register import short_name
 from creditrl.envs.tasks import Coverage
@@ -63,6 +69,12 @@ class EpisodeResult:
     the last trial."""
     restarts: int = 0
     """How often it was given up after an action, by an error or by a client, and begun again."""
+    in_form: float = math.nan
+    """Share of the replies that have the prompt form; NaN without turns, or where it is unknown."""
+    not_executed: Mapping[str, int] = field(default_factory=dict)
+    """Number of turns whose action was not executed, by reason: ``cut`` (the reply ended at the
+    token limit), ``no text`` (nothing, or only a reasoning model's thought), ``out of form``, or
+    the environment's: ``unparsed``, ``unknown``, ``inapplicable``."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -72,14 +84,18 @@ class Measures:
     success: Estimate
     """Share of solved episodes (Wilson interval)."""
     score: Estimate
-    """Mean of the environment's own progress measure, in [0, 1] (Student's t, as all below)."""
+    """Mean of the environment's own progress measure, in [0, 1] (Gaffke's interval)."""
     episode_return: Estimate
-    """Mean undiscounted sum of rewards."""
+    """Mean undiscounted sum of rewards (Student's t)."""
     grounding: Estimate
-    """Grounding accuracy: mean over episodes of the share of executed actions."""
+    """Grounding accuracy: mean over episodes of the share of executed actions (Gaffke's)."""
     turns: Estimate
+    """Turns per episode (Student's t)."""
     tokens: Estimate
-    """Sampled tokens per episode."""
+    """Tokens of the replies per episode (Student's t)."""
+    in_form: Estimate = Estimate(math.nan, math.nan, math.nan, 0)
+    """Mean over episodes of the share of replies that have the prompt form (Gaffke's); NaN where it
+    is unknown."""
 
     def __repr__(self) -> str:
         success = f"{_value(self.success, 100, 1)} % [{_interval(self.success, 100, 1)}]"
@@ -204,6 +220,8 @@ class EvalResult:
             overall=_measures(data["overall"]),
             by_type={name: _measures(values) for name, values in data["by_type"].items()},
         )
+        if any(type(n) is not int for e in result.episodes for n in e.not_executed.values()):
+            raise TypeError("not_executed holds a value that is no whole number")
         return _typed(result)
 
     def write(self, path: str | os.PathLike[str]) -> Path:
@@ -241,7 +259,7 @@ class EvalResult:
 
     def _tables(self) -> list[ShownTable]:
         played = len(self.episodes) - self.failed
-        notes = []
+        notes = [*self._reasons(), self._bill()]
         if "stopped" in self.reports:
             notes.append(
                 f"Stopped at {self.reports['stopped']}; "
@@ -260,7 +278,7 @@ class EvalResult:
             for name, estimate, scale, digits in self._rows()
         )
         title = f"{self.agent} on {self.env_id}, {played} episodes"
-        found = [ShownTable(title, ("measure", "value", "95 % interval"), rows, " ".join(notes))]
+        found = [ShownTable(title, ("measure", "value", "95 % interval"), rows, "\n".join(notes))]
         if len(self.by_type) > 1:
             types = tuple(
                 (name, str(m.success.n), _value(m.success, 100, 1))
@@ -278,11 +296,44 @@ class EvalResult:
             ("score", m.score, 1, 3),
             ("return", m.episode_return, 1, 3),
             ("grounding accuracy %", m.grounding, 100, 1),
-            ("turns", m.turns, 1, 2),
         ]
+        if m.in_form.value < 1 or m.tokens.value > 0:  # what is no language model is in form
+            rows.append(("replies in form %", m.in_form, 100, 1))
+        rows.append(("turns", m.turns, 1, 2))
         if m.tokens.value > 0:  # agents without tokens have no count to show
-            rows.append(("tokens per episode", m.tokens, 1, 1))
+            rows.append(("reply tokens per episode", m.tokens, 1, 1))
         return rows
+
+    def _reasons(self) -> list[str]:
+        """Return why actions were not executed, in a sentence; empty if all were."""
+        valid = [e for e in self.episodes if not e.error]
+        count = sum((Counter(e.not_executed) for e in valid), Counter[str]())
+        if not count:
+            return []
+        shown = ", ".join(
+            f"{number:,} {reason}{_REMEDIES.get(reason, '')}"
+            for reason, number in count.most_common()
+        )
+        turns = sum(e.turns for e in valid)
+        return [f"Not executed: {count.total():,} of {turns:,} actions ({shown})."]
+
+    def _bill(self) -> str:
+        """Return what the evaluation took: seconds, tokens, dollars, repeated questions."""
+        from creditrl.progress import time_text  # loads rich
+
+        spent, usage = self.reports.get("spent", {}), self.reports.get("agent", {}).get("usage", {})
+        parts = [time_text(self.seconds)]
+        if spent.get("tokens"):
+            parts.append(f"{spent['tokens']:,} tokens read and written")
+        if spent.get("cost"):
+            parts.append(f"${spent['cost']:.4g}")
+        for number, what in (
+            (usage.get("retries"), "request{s} repeated"),
+            (self.reports.get("retried"), "episode{s} played again"),
+        ):
+            if number:
+                parts.append(f"{number:,} {what.format(s='' if number == 1 else 's')}")
+        return f"Took {', '.join(parts)}."
 
 
 def conditions(
@@ -309,20 +360,20 @@ def measure(episodes: Sequence[EpisodeResult]) -> Measures:
     valid = [e for e in episodes if not e.error]
     return Measures(
         success=wilson_interval(sum(e.success for e in valid), len(valid)),
-        score=mean_interval([e.score for e in valid], bounds=_SHARE),
+        score=bounded_interval([e.score for e in valid]),
         episode_return=mean_interval([e.episode_return for e in valid]),
-        grounding=mean_interval(
-            [e.grounding for e in valid if not math.isnan(e.grounding)], bounds=_SHARE
-        ),
+        grounding=bounded_interval([e.grounding for e in valid if not math.isnan(e.grounding)]),
         turns=mean_interval([float(e.turns) for e in valid], bounds=_COUNT),
         tokens=mean_interval([float(e.tokens) for e in valid], bounds=_COUNT),
+        in_form=bounded_interval([e.in_form for e in valid if not math.isnan(e.in_form)]),
     )
 
 
-_SHARE = (0.0, 1.0)
-
-
 _COUNT = (0.0, math.inf)
+_REMEDIES = {
+    "cut": " at the token limit: see --max-new-tokens",
+    "no text": ": see --max-new-tokens, or let the model think less (--extra)",
+}
 
 
 def plain_value(value: Any) -> Any:

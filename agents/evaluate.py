@@ -38,7 +38,7 @@ from creditrl.agents.rollout import (
     runs_free,
     stream_episodes,
 )
-from creditrl.agents.watch import Lookout, Watch
+from creditrl.agents.watch import Lookout, Watch, why_not_executed
 from creditrl.envs.prompt import PromptForm, Reading
 from creditrl.envs.register import environment_class, environment_id
 from creditrl.envs.tasks import HELD_OUT, Coverage
@@ -594,6 +594,8 @@ def episode_result(
         expert_turns=trajectory.task.difficulty if difficulty_is_expert_turns else math.nan,
         cost=cost,
         trials=trials,
+        in_form=sum(t.valid_format for t in turns) / len(turns) if turns else math.nan,
+        not_executed=dict(Counter(why_not_executed(t) for t in turns if not t.grounded)),
     )
 
 

@@ -22,7 +22,7 @@ import gymnasium as gym
 
 from creditrl.agents.base import Agent
 from creditrl.agents.evaluate import loaded_versions
-from creditrl.agents.intervals import Estimate, mean_interval, wilson_interval
+from creditrl.agents.intervals import Estimate, bounded_interval, wilson_interval
 from creditrl.agents.partner import AgentPartner
 from creditrl.agents.prompts import PromptForm, get_form
 from creditrl.agents.rollout import run_episodes
@@ -54,7 +54,7 @@ class GoalCell:
     """One cell of the table."""
 
     goal: Estimate
-    """Mean goal score from 0 to 10 over the valid episodes, one per side (Student's t)."""
+    """Mean goal score from 0 to 10 over the valid episodes, one per side (Gaffke's interval)."""
     success: Estimate
     """Share of them that the judge counts as successes (Wilson)."""
     invalid: int
@@ -351,7 +351,7 @@ def _cell(played: Sequence[Trajectory]) -> GoalCell:
         t.error or "nobody judged it" for t in played if t.error or math.isnan(t.episode_return)
     )
     return GoalCell(
-        goal=mean_interval([10 * t.score for t in valid], bounds=(0.0, 10.0)),
+        goal=bounded_interval([10 * t.score for t in valid], bounds=(0.0, 10.0)),
         success=wilson_interval(sum(t.success for t in valid), len(valid)),
         invalid=len(played) - len(valid),
         causes=dict(errors.most_common(5)),

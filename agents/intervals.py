@@ -13,6 +13,7 @@ from creditrl.types import FloatArray
 
 __all__ = [
     "Estimate",
+    "bounded_interval",
     "bootstrap_means",
     "bootstrap_p",
     "bootstrap_weights",
@@ -91,6 +92,89 @@ def mean_interval(
     # A mean that is itself beyond the bounds stays in its interval.
     least, most = min(bounds[0], mean), max(bounds[1], mean)
     return Estimate(mean, max(mean - half, least), min(mean + half, most), n)
+
+
+def bounded_interval(
+    values: Sequence[float],
+    bounds: tuple[float, float] = (0.0, 1.0),
+    confidence: float = CONFIDENCE,
+) -> Estimate:
+    """Return the mean of values that lie within bounds, and Gaffke's interval.
+
+    The upper end is the quantile of ``sum w_i x_i``, in which the values and one more at the upper
+    bound have uniform Dirichlet weights; the lower end mirrors it. Shares (values 0 and 1) have the
+    interval of Clopper and Pearson, and many values inside the bounds that of Student: unlike his,
+    it is honest for few values that are equal (two episodes with score 0: 0 to 0.84), and it needs
+    no more than one value. Hoeffding's and empirical Bernstein bounds, whose coverage is proven,
+    are wider: 0.085 and 0.13 to either side for 256 episodes of which half are solved, not 0.063.
+
+    Source: Gaffke 2005, "Three test statistics for a nonparametric one-sided hypothesis on the mean
+    of a nonnegative variable", Math. Methods Statist. 14; Learned-Miller and Thomas 2020,
+    arXiv:1905.06208, who find it conservative in all cases tried (a proof is missing). Difference:
+    the quantile is that of the Beta distribution with the same range, mean and variance, which is
+    exact for shares, and drawn nowhere.
+
+    Args:
+        values: the observations.
+        bounds: smallest and largest possible value; values beyond extend them.
+        confidence: of the interval.
+    """
+    n = len(values)
+    mean = math.fsum(values) / n if n else math.nan
+    if not math.isfinite(mean):
+        return Estimate(mean, math.nan, math.nan, n)
+    least, most = min(bounds[0], *values), max(bounds[1], *values)
+    p = 0.5 + confidence / 2
+    high = _highest_mean([(value - least) / (most - least) for value in values], p)
+    low = 1 - _highest_mean([(most - value) / (most - least) for value in values], p)
+    size = most - least
+    # Rounding must not put the mean outside.
+    return Estimate(mean, min(mean, least + size * low), max(mean, least + size * high), n)
+
+
+def _highest_mean(values: Sequence[float], p: float) -> float:
+    """Return the upper end of :func:`bounded_interval` for values in [0, 1]."""
+    least, count = min(values), len(values) + 1
+    if least == 1:
+        return 1.0
+    scaled = [(value - least) / (1 - least) for value in (*values, 1.0)]
+    mean = math.fsum(scaled) / count
+    variance = math.fsum((value - mean) ** 2 for value in scaled) / count / (count + 1)
+    size = mean * (1 - mean) / variance - 1
+    return least + (1 - least) * _beta_quantile(p, size * mean, size * (1 - mean))
+
+
+def _beta_quantile(p: float, a: float, b: float) -> float:
+    low, high = 0.0, 1.0
+    while high - low > 1e-12:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _beta_cdf(middle, a, b) < p else (low, middle)
+    return (low + high) / 2
+
+
+def _beta_cdf(x: float, a: float, b: float) -> float:
+    """Return the regularised incomplete beta function for 0 < x < 1.
+
+    Source: Abramowitz and Stegun 1964, 26.5.8, a continued fraction, evaluated by Lentz's method.
+    """
+    if x > (a + 1) / (a + b + 2):  # it converges fast below
+        return 1 - _beta_cdf(1 - x, b, a)
+    log = a * math.log(x) + b * math.log1p(-x)
+    log += math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    fraction = c = 1.0
+    d = 0.0
+    for k in range(1, 10_000):
+        m = k // 2
+        if k % 2:
+            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d = 1 / (1 + term * d)
+        c = 1 + term / c
+        fraction *= c * d
+        if abs(c * d - 1) < 1e-14:
+            break
+    return math.exp(log) / (a * fraction)
 
 
 def paired_interval(

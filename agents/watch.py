@@ -7,11 +7,25 @@ import warnings
 from creditrl.agents.spent import Spent
 from creditrl.types import Prompt, Reply, Turn
 
-__all__ = ["Lookout", "Watch"]
+__all__ = ["Lookout", "Watch", "why_not_executed"]
 
+_SOON = 8
+"""Turns after which the user is told that no reply had a valid format; most episodes have more."""
 _ENOUGH = 32
-"""Turns after which it is no coincidence that no reply had a valid format, or none was executed."""
+"""Turns after which it is no coincidence that none was executed: poor policies manage few."""
 _LONGEST_QUOTE = 200
+_LESS_THOUGHT = (
+    """less thought with --extra, as your endpoint calls it ('{"reasoning_effort": "low"}', """
+    """'{"chat_template_kwargs": {"enable_thinking": false}}')."""
+)
+_THOUGHT_CUT = (
+    "A reply was cut at the token limit before it had any text: a reasoning model spends the limit "
+    f"on its thought. Allow more tokens with --max-new-tokens, or {_LESS_THOUGHT}"
+)
+_THOUGHT_ONLY = (
+    "A reply has no text, although the model wrote tokens: a reasoning model only thought. Ask for "
+    f"{_LESS_THOUGHT}"
+)
 
 
 class Watch:
@@ -38,24 +52,46 @@ class Watch:
 
 
 class Lookout:
-    """Detects that no reply has a valid format, or none is executed, within the first turns."""
+    """Detects early that no reply has a valid format, or later that none is executed, and why."""
 
     def __init__(self, watch: Watch, form: str) -> None:
         self._watch = watch
         self._form = form
-        self._turns = self._in_form = self._executed = 0
+        self._turns = self._in_form = self._executed = self._cut = 0
+        self._without_text = False
 
     def turn(self, turn: Turn) -> None:
-        """Count a turn; give notice once."""
+        """Count a turn; give notice of each problem once."""
         if self._turns >= _ENOUGH:
             return
         self._turns += 1
         self._in_form += turn.valid_format
         self._executed += turn.grounded
-        if self._turns == _ENOUGH and not (self._in_form and self._executed):
-            what = f"could be executed ({turn.ungrounded_reason})"
-            if not self._in_form:
-                what = f"was in the form {self._form!r}"
-            cut = "..." if len(turn.reply) > _LONGEST_QUOTE else ""
-            last = repr(turn.reply[:_LONGEST_QUOTE] + cut)
-            self._watch.notice(f"None of the first {_ENOUGH} replies {what}. The last: {last}")
+        self._cut += not turn.finished
+        if not (turn.reply.strip() or self._without_text) and (turn.tokens or not turn.finished):
+            self._without_text = True
+            self._watch.notice(_THOUGHT_CUT if not turn.finished else _THOUGHT_ONLY)
+        cut = f"{self._cut} of the first {self._turns} replies were cut at the token limit"
+        what = ""
+        if self._turns == _SOON and not self._in_form:
+            what = f"was in the form {self._form!r}"
+        elif self._turns == _SOON and self._cut > _SOON / 2:
+            self._watch.notice(f"{cut}: allow more with --max-new-tokens.")
+        elif self._turns == _ENOUGH and self._in_form and not self._executed:
+            what = f"could be executed ({why_not_executed(turn)})"
+        if what:
+            dots = "..." if len(turn.reply) > _LONGEST_QUOTE else ""
+            last = repr(turn.reply[:_LONGEST_QUOTE] + dots)
+            why = f" {cut} (--max-new-tokens)." if self._cut else ""
+            self._watch.notice(
+                f"None of the first {self._turns} replies {what}.{why} The last: {last}"
+            )
+
+
+def why_not_executed(turn: Turn) -> str:
+    """Return the reason why a turn's action was not executed: see ``EpisodeResult``."""
+    if not turn.finished and not turn.valid_format:
+        return "cut"
+    if not turn.reply.strip():
+        return "no text"
+    return turn.ungrounded_reason if turn.valid_format else "out of form"

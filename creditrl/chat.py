@@ -229,6 +229,8 @@ class ChatAnswer:
     """Nothing listens at the address, or the server refuses the request (400 to 499)."""
     finished: bool = True
     """False if the answer was cut at the token limit."""
+    thought_only: bool = False
+    """Whether a reasoning model thought and gave no text."""
     attempts: int = 0
     """Requests sent; 0 if the answer was already known."""
     prompt_tokens: int = 0
@@ -265,6 +267,10 @@ class ChatUsage:
     retries: int = 0
     failed: int = 0
     """Prompts without an answer after all tries."""
+    cut: int = 0
+    """Answers that ended at the token limit."""
+    thought_only: int = 0
+    """Answers without text of a model that thought, whether or not they were cut."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float = 0.0
@@ -375,10 +381,7 @@ class ChatClient:
             for i, answer in zip(todo, found, strict=True):
                 answers[i] = self._keep(keys[i], answer)
         same = [self._same(answers, first.get(key or str(i), i), i) for i, key in enumerate(keys)]
-        with self._lock:
-            self.usage.prompts += len(prompts)
-            self.usage.cached += sum(answer.cached for answer in same)
-            self.usage.failed += sum(answer.status != "ok" for answer in same)
+        self._count(same)
         return same
 
     def submit(
@@ -445,6 +448,7 @@ class ChatClient:
         return ChatAnswer(
             entry["text"],
             finished=entry.get("finished") is not False,
+            thought_only=entry.get("thought_only") is True,
             length=_count(entry.get("length")),
             cached=True,
             model=str(entry.get("model", "")),
@@ -457,6 +461,7 @@ class ChatClient:
         entry = {
             "text": answer.text,
             "finished": answer.finished,
+            "thought_only": answer.thought_only,
             "length": answer.length,
             "model": answer.model,
         }
@@ -514,11 +519,16 @@ class ChatClient:
                 answer = self._keep(key, await work)
             finally:
                 self._under_way.pop(key, None)
-        with self._lock:
-            self.usage.prompts += 1
-            self.usage.cached += answer.cached
-            self.usage.failed += answer.status != "ok"
+        self._count([answer])
         return answer
+
+    def _count(self, answers: Sequence[ChatAnswer]) -> None:
+        with self._lock:
+            self.usage.prompts += len(answers)
+            self.usage.cached += sum(answer.cached for answer in answers)
+            self.usage.failed += sum(answer.status != "ok" for answer in answers)
+            self.usage.cut += sum(not answer.finished for answer in answers)
+            self.usage.thought_only += sum(answer.thought_only for answer in answers)
 
     def _connections(self) -> httpx.AsyncClient:
         import httpx
@@ -699,6 +709,7 @@ class ChatClient:
         return ChatAnswer(
             text,
             finished=reason != "length",
+            thought_only=not text.strip() and _has_thought(choice["message"], usage),
             prompt_tokens=read,
             completion_tokens=written,
             length=written,
@@ -915,6 +926,15 @@ def _text_of(message: Mapping[str, Any]) -> str:
             written = arguments if isinstance(arguments, str) else json.dumps(arguments)
             shown.append(tool_call_text(function["name"], written))
     return "\n".join([*([said] if said or not shown else []), *shown])
+
+
+def _has_thought(message: Mapping[str, Any], usage: Mapping[str, Any]) -> bool:
+    """Return whether a message has a thought beside its text, or a hidden one was counted."""
+    # DeepSeek's and vLLM's name; OpenRouter's, Ollama's and newer vLLM's.
+    if any(message.get(name) for name in ("reasoning_content", "reasoning")):
+        return True
+    details = usage.get("completion_tokens_details")
+    return isinstance(details, dict) and _count(details.get("reasoning_tokens")) > 0
 
 
 def _text_of_parts(content: Any) -> str:

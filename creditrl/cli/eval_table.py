@@ -44,7 +44,7 @@ class _Row:
             f"{100 * self.solved / per:.1f}" if valid else "-",
             f"{self.score / per:.3f}" if valid else "-",
             f"{spent.turns:,}",
-            f"{spent.tokens:,}",
+            f"{spent.tokens:,}" if spent.tokens else "-",
             f"${spent.cost:.3f}" if spent.cost else "-",
             str(max(self.errors, self.failed)),
         )
@@ -85,7 +85,8 @@ class LiveTable:
         """Count a finished episode."""
         row = self._rows[name]
         row.ended += 1
-        row.of_episodes.add(Spent(episode.turns, episode.tokens, episode.cost))
+        # Tokens read are known to a meter only; an episode has those of its replies.
+        row.of_episodes.add(Spent(episode.turns, cost=episode.cost))
         if episode.error:
             row.failed += 1
             return
@@ -136,7 +137,7 @@ class _RowWatch(Watch):
         self._shown.show_first("first prompt", "\n\n".join(said) or prompt.text)
 
     def answered(self, reply: Reply) -> None:
-        self._shown.show_first("first reply", reply.text or f"none: {reply.error}")
+        self._shown.show_first("first reply", reply.text or _why_empty(reply))
         self._shown.end_first()
 
     def spent(self, spent: Spent, errors: int) -> None:
@@ -145,6 +146,12 @@ class _RowWatch(Watch):
 
     def notice(self, text: str) -> None:
         self._shown.say(f"{self._row.name}: {text}")
+
+
+def _why_empty(reply: Reply) -> str:
+    if reply.error:
+        return f"none: {reply.error}"
+    return "no text" if reply.finished else "no text, cut at the token limit"
 
 
 def _cut(text: str) -> str:

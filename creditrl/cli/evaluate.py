@@ -327,7 +327,7 @@ def _print_suite(name: str, results: Sequence[EvalResult], wanted: Sequence[str]
     shown = table(
         "tasks",
         *(">episodes", ">success %", ">95 % interval", ">score", ">grounding %", ">turns"),
-        *((">tokens",) if speaks else ()),
+        *((">reply tokens",) if speaks else ()),
         ">failed",
         title=f"Suite {name}: {results[0].agent}" if results else f"Suite {name}",
     )

@@ -87,8 +87,9 @@ def _results(context: Context) -> list[Block]:
     blocks: list[Block] = [
         Heading("Results"),
         Paragraph(
-            "Values with 95 % intervals over tasks (success: Wilson, others: Student's t); of "
-            "several seeds, mean ± sample standard deviation over the seeds."
+            "Values with 95 % intervals over tasks (success: Wilson, scores and shares: "
+            "Gaffke, others: Student's t); of several seeds, mean ± sample standard deviation over "
+            "the seeds."
         ),
     ]
     rows: list[tuple[str, ...]] = []

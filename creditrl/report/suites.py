@@ -32,7 +32,7 @@ __all__ = [
 
 _FILE = "suite.json"
 _BASELINE = " (baseline)"
-_COLUMNS = ("success %", "score", "executed %", "turns", "tokens")
+_COLUMNS = ("success %", "score", "executed %", "turns", "reply tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,8 @@ def suite_blocks(records: Sequence[SuiteRecord]) -> list[Block]:
     return [
         *blocks,
         Paragraph(
-            "95 % intervals over tasks: success by Wilson's score, others by Student's t. "
+            "95 % intervals over tasks: success by Wilson's score, score and executed "
+            "actions by Gaffke's, turns by Student's t. "
             "Differences are paired over equal tasks (bootstrap); with `~` unpaired (Newcombe's "
             "hybrid score), where what was solved of each task is not known. `random`, `expert` "
             "and `small policy` are the baselines that come with CreditRL, on all tasks of a list "
@@ -174,8 +175,10 @@ def leaderboard_blocks(records: Sequence[SuiteRecord]) -> list[Block]:
     means = {record.name: mean(record) for record in records}
     order = sorted(records, key=lambda r: (math.isnan(means[r.name]), -means[r.name], r.name))
     rows = []
-    for place, record in enumerate(order, start=1):
-        ranked = not math.isnan(means[record.name])
+    for record in order:
+        own = means[record.name]
+        # Equal means share a rank; sums of equal shares in another order differ in the last digit.
+        rank = 1 + sum(other > own and not math.isclose(other, own) for other in means.values())
         cells = []
         for name in names:
             result = record.results.get(name)
@@ -187,8 +190,8 @@ def leaderboard_blocks(records: Sequence[SuiteRecord]) -> list[Block]:
             cells.append(shown)
         each = next(iter(record.results.values()))
         made = str(each.commit or NONE)[:12]
-        mean_shown = number(means[record.name], 100, 1)
-        rows.append((str(place) if ranked else NONE, record.name, mean_shown, *cells, made))
+        place = NONE if math.isnan(own) else str(rank)
+        rows.append((place, record.name, number(own, 100, 1), *cells, made))
     columns = ("rank", "agent", "mean success %", *names, "commit")
     return [
         Heading("Leaderboard", 1),

@@ -166,6 +166,8 @@ def test_tokens_and_cost_by_hand(endpoint):
         "requests": 3,
         "retries": 0,
         "failed": 0,
+        "cut": 0,
+        "thought_only": 0,
         "prompt_tokens": 30,
         "completion_tokens": 15,
         "cost": pytest.approx(180e-6),

@@ -10,6 +10,7 @@ import pytest
 import creditrl
 from creditrl.agents import ExpertAgent, RandomAgent, evaluate, get_form, run_episodes
 from creditrl.agents.eval_result import EpisodeResult, EvalResult, measure
+from creditrl.agents.evaluate import summarise
 from creditrl.cli import run
 from creditrl.errors import ConfigError, UnknownNameError
 from creditrl.types import Reply
@@ -47,6 +48,36 @@ def test_measures_by_hand():
     assert (m.success.value, m.success.n, m.turns.n) == (1.0, 1, 1)
     m = measure([result(grounding=math.nan, turns=0), result(grounding=1.0)])
     assert (m.grounding.value, m.grounding.n, m.turns.n) == (1.0, 1, 2)
+
+
+def test_the_table_shows_form_reasons_and_what_was_spent():
+    reports = {
+        "spent": {"tokens": 1234, "cost": 0.5},
+        "agent": {"usage": {"retries": 2}},
+        "retried": 1,
+    }
+    episodes = [
+        result(tokens=6, in_form=0.5, not_executed={"cut": 2, "unknown": 1}),
+        result(tokens=4, in_form=1.0, not_executed={"unknown": 1}),
+    ]
+    found = summarise("CreditRL/E-v0", {}, "me", "tags", 0, episodes, 65.0, reports, None)
+    [shown] = found._tables()
+    rows = {row[0]: row[1] for row in shown.rows}
+    assert (rows["replies in form %"], rows["reply tokens per episode"]) == ("75.0", "5.0")
+    assert shown.note.splitlines() == [
+        "Not executed: 4 of 8 actions (2 cut at the token limit: see --max-new-tokens, 2 unknown).",
+        "Took 65 s, 1,234 tokens read and written, $0.5, 2 requests repeated, 1 episode played "
+        "again.",
+    ]
+    assert EvalResult.from_json(json.loads(json.dumps(found.to_json()))) == found
+    with pytest.raises(TypeError, match="not_executed"):
+        damaged = replace(found, episodes=(replace(episodes[0], not_executed={"cut": "2"}),))
+        EvalResult.from_json(damaged.to_json())
+
+
+def test_two_failures_leave_the_score_as_uncertain_as_the_success():
+    m = measure([result(), result()])
+    assert m.score.low == m.success.low == 0 and m.score.high > m.success.high > 0.6
 
 
 def test_intervals_of_bounded_measures_stay_within_their_bounds():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from creditrl.agents.intervals import (
     bootstrap_p,
+    bounded_interval,
     holm,
     mean_interval,
     paired_interval,
@@ -38,6 +39,39 @@ def test_too_few_observations_give_no_number():
         assert e.n == 0 and all(map(math.isnan, (e.value, e.low, e.high)))
     for e in (mean_interval([0.25]), paired_interval(np.array([0.25]))):
         assert e.value == 0.25 and math.isnan(e.low) and math.isnan(e.high)
+
+
+def test_a_bounded_interval_of_shares_is_the_exact_one():
+    # No success of two: 1 - 0.025^(1/2); one of one: 0.025 to 1; one of two: Beta(2, 1) and (1, 2).
+    none, one = bounded_interval([0, 0]), bounded_interval([1])
+    assert none.low == 0 and none.high == pytest.approx(1 - 0.025**0.5)
+    assert one.high == 1 and one.low == pytest.approx(0.025)
+    half = bounded_interval([0, 1])
+    assert half.high == pytest.approx(0.975**0.5) and half.low == pytest.approx(1 - 0.975**0.5)
+    # Printed as Clopper and Pearson's interval of 4 of 20, as on a scale of 10.
+    some = bounded_interval([10] * 4 + [0] * 16, bounds=(0, 10))
+    assert (some.low, some.high) == pytest.approx((0.573, 4.366), abs=1e-3)
+
+
+def test_a_bounded_interval_agrees_with_draws_of_its_weights_and_with_students():
+    rng = np.random.default_rng(0)
+    for values in (rng.random(12), rng.beta(0.3, 0.8, 30), np.full(10, 0.3)):
+        weight_DN = rng.dirichlet(np.ones(len(values) + 1), 40_000)
+        low, high = (
+            np.quantile(weight_DN @ [*values, end], p) for end, p in ((0, 0.025), (1, 0.975))
+        )
+        e = bounded_interval(values.tolist())
+        assert (e.low, e.high) == pytest.approx((low, high), abs=0.015)
+    many = rng.beta(2, 2, 2_000).tolist()
+    one, other = bounded_interval(many), mean_interval(many)
+    assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=1e-3)
+
+
+@given(st.lists(st.floats(-0.5, 1), min_size=1, max_size=30))
+def test_a_bounded_interval_contains_the_mean_and_has_width(values):
+    e = bounded_interval(values)
+    assert min(0.0, *values) <= e.low <= e.value <= e.high <= 1.0 and e.high - e.low > 0.01
+    assert math.isnan(bounded_interval([]).low)
 
 
 def test_mean_interval_by_hand():

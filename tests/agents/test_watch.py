@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import pytest
-from chat_server import Plan
+from chat_server import Plan, completion
 
 from creditrl.agents import ChatAgent, budget, evaluate
 from creditrl.agents.watch import Watch
@@ -68,7 +69,7 @@ def test_a_silent_endpoint_is_reported_during_the_wait(endpoint, monkeypatch) ->
 def test_the_first_failure_is_reported_before_its_question_is_asked_again(endpoint) -> None:
     endpoint.plans = [Plan(status=503), Plan(status=503)]
     told = Told()
-    play(endpoint, told, episodes=1)
+    play(endpoint, told, episodes=1, env_options={"max_turns": 1})
     [line] = told.notices
     assert line.startswith(f"A question failed and is asked again: toy at {endpoint.url}: ")
     assert "503" in line and line.endswith("(try 1 of 3)")
@@ -134,19 +135,62 @@ def test_spending_is_reported_with_every_reply_and_error(endpoint) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "begins", "says"),
+    ("turns", "reply", "begins", "says"),
     [
         (
+            8,
             "I would rather not.",
-            "None of the first 32 replies was in the form 'tags'.",
+            "None of the first 8 replies was in the form 'tags'.",
             "I would rather not.",
         ),
-        ("<think></think><action>fly</action>", "", "could be executed (unparsed)"),
+        (32, "<think></think><action>fly</action>", "", "could be executed (unparsed)"),
     ],
 )
-def test_an_agent_that_never_works_is_noticed_after_32_turns(endpoint, reply, begins, says) -> None:
+def test_an_agent_that_never_works_is_noticed(endpoint, turns, reply, begins, says) -> None:
     endpoint.answer = lambda body: Plan(reply)
-    with pytest.warns(UserWarning, match="first 32") as caught:
-        play(endpoint)
-    [text] = [str(w.message) for w in caught if "first 32" in str(w.message)]
+    with pytest.warns(UserWarning, match=f"first {turns} ") as caught:
+        play(endpoint, episodes=1, num_envs=1, env_options={"max_turns": turns})
+    [text] = [str(w.message) for w in caught if "first" in str(w.message)]
     assert text.startswith(begins) and says in text
+
+
+@pytest.mark.parametrize(
+    ("reason", "extra", "counts", "why", "says"),
+    [
+        ("length", {"reasoning_content": "I think I go up."}, (2, 2), "cut", "--max-new-tokens"),
+        ("stop", {"reasoning": "so up"}, (0, 2), "no text", "enable_thinking"),
+        ("length", {}, (2, 0), "cut", "--max-new-tokens"),
+    ],
+)
+def test_a_reasoning_model_that_only_thinks_is_counted_and_told_what_to_set(
+    endpoint, reason, extra, counts, why, says
+) -> None:
+    def answer(body):
+        made = completion(Plan(text=None, finish_reason=reason), "toy")
+        made["choices"][0]["message"] |= extra
+        return Plan(body=json.dumps(made).encode())
+
+    endpoint.answer = answer
+    told = Told()
+    found = play(endpoint, told, episodes=1, env_options={"max_turns": 2})
+    usage = found.reports["agent"]["usage"]
+    assert (usage["cut"], usage["thought_only"]) == counts
+    assert found.episodes[0].not_executed == {why: 2} and found.overall.in_form.value == 0
+    [line] = told.notices
+    assert says in line
+    assert f"Not executed: 2 of 2 actions (2 {why}" in found._tables()[0].note
+
+
+def test_hidden_thoughts_and_replies_cut_within_the_form_are_noticed(endpoint) -> None:
+    details = {"completion_tokens_details": {"reasoning_tokens": 5}, "completion_tokens": 5}
+    endpoint.answer = lambda body: Plan(text="", usage=details)
+    found = play(endpoint, Told(), episodes=1, env_options={"max_turns": 1})
+    assert found.reports["agent"]["usage"]["thought_only"] == 1
+    told = Told()
+    endpoint.answer = lambda body: Plan(
+        "<think></think><action>up</action>", finish_reason="length"
+    )
+    play(endpoint, told, episodes=1)
+    assert told.notices == [
+        "8 of the first 8 replies were cut at the token limit: allow more with --max-new-tokens."
+    ]

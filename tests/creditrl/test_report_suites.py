@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -107,6 +108,24 @@ def test_agents_are_ranked_by_mean_success_over_equal_tasks(suites, tmp_path):
     assert run(["report", "--leaderboard", *folders, "--out", str(out)]) == 0
     page = (out / "report.html").read_text()
     assert page.index("expert") < page.index("random") and "Leaderboard" in page
+
+
+def test_agents_with_equal_means_share_a_rank(suites):
+    [first] = load_suites([suites / "first"])
+    for solved, ranks in ((True, ["1", "2", "2"]), (False, ["1", "1", "1"])):
+        share = Estimate(float(solved), 0.0, 1.0, 2)
+        best = {
+            name: replace(result, overall=replace(result.overall, success=share))
+            for name, result in first.results.items()
+        }
+        none = {
+            name: replace(result, overall=replace(result.overall, success=Estimate(0, 0, 1, 2)))
+            for name, result in first.results.items()
+        }
+        records = [replace(first, name="b", results=best)]
+        records += [replace(first, name=name, results=none) for name in ("a", "c")]
+        (board, *_) = [b for b in leaderboard_blocks(records) if isinstance(b, Table)]
+        assert [row[0] for row in board.rows] == ranks
 
 
 def test_the_committed_leaderboard_keeps_the_schema_and_ranks_every_agent():

@@ -69,7 +69,9 @@ def test_a_run_returns_evaluations_policy_and_agent(trained):
     line, page = repr(result), result._repr_html_()
     assert "\n" not in line and len(line) < 200
     assert line.startswith("TrainResult(gigpo on VisualSokoban: success ")
-    assert "<td>after gigpo</td>" in page and "After training against before" in page
+    assert "<td>after gigpo</td>" in page
+    for decoding in ("T=1", "greedy"):
+        assert f"After training against before training, {decoding}: " in page
 
 
 def test_the_recorded_command_makes_the_same_run(trained, tmp_path, capsys):

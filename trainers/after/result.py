@@ -120,19 +120,23 @@ class TrainResult:
         )
 
     def verdicts(self) -> list[str]:
-        """Return one sentence per comparison: the difference, and whether the intervals overlap."""
+        """Return one sentence per comparison: the difference, and whether the intervals overlap.
+
+        Each names its decoding: sampled, and greedy if that was evaluated.
+        """
         lines = []
-        after = self.evaluations["after"]["sampled"].overall.success
         for moment, name in (
             ("before", "before training"),
             ("cloned", "the policy cloned for the same time"),
         ):
-            if self.evaluations.get(moment):
-                other = self.evaluations[moment]["sampled"].overall.success
-                apart = after.low > other.high or after.high < other.low
+            for decoding, other in self.evaluations.get(moment, {}).items():
+                how = f"T={self.config.eval.temperature:g}" if decoding == "sampled" else decoding
+                one, two = other.overall, self.evaluations["after"][decoding].overall
+                gap = 100 * (two.success.value - one.success.value)
+                apart = two.success.low > one.success.high or two.success.high < one.success.low
                 lines.append(
-                    f"After training against {name}: {100 * (after.value - other.value):+.1f} "
-                    f"points; the intervals {'are apart' if apart else 'overlap'}."
+                    f"After training against {name}, {how}: {gap:+.1f} points; the intervals "
+                    f"{'are apart' if apart else 'overlap'}."
                 )
         return lines
 
