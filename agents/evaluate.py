@@ -43,7 +43,7 @@ from creditrl.envs.prompt import PromptForm, Reading
 from creditrl.envs.register import environment_class, environment_id
 from creditrl.envs.tasks import HELD_OUT, Coverage
 from creditrl.envs.vector import TextVectorEnv
-from creditrl.errors import ConfigError, CreditRLError, DataError, EngineError, kind_of
+from creditrl.errors import ConfigError, CreditRLError, DataError, kind_of
 from creditrl.results import first_hash, found_commit, task_hash
 from creditrl.types import Prompt, Reply, Task, Trajectory
 
@@ -248,7 +248,7 @@ class _Evaluation:
             else:
                 self._play_blocks()
             self.ledger.seal(len(self.tasks))
-        except EngineError:
+        except CreditRLError:  # the agent or its endpoint refuses
             self.ledger.forget()
             raise
         finally:

@@ -26,6 +26,7 @@ from typing import IO, Any
 from creditrl.agents.eval_result import EpisodeResult
 from creditrl.agents.spent import Spent
 from creditrl.errors import ConfigError, DataError, RunFolderError
+from creditrl.files import make_folder, remove_empty
 from creditrl.metrics import MetricsFile, plain_json
 from creditrl.outside_json import LARGEST_IN_FILE, MOST_FILE, read_json
 from creditrl.redact import redact_data
@@ -117,7 +118,7 @@ class Journal:
         self.finished: dict[int, EpisodeResult] = {}
         self.spent = Spent()
         self.restarts: Counter[int] = Counter()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self._made = make_folder(path.parent)
         self._file = MetricsFile(path)
         self._lock = _locked(path)
         try:
@@ -177,12 +178,13 @@ class Journal:
             self._store.seal()
 
     def forget(self) -> None:
-        """Remove the file if this process made it and nothing was played in it.
+        """Remove the file and its folders if this process made them and nothing was played.
 
         One that existed before stays: it records what was spent.
         """
         if self._new and not self.finished:
             self.path.unlink(missing_ok=True)
+            remove_empty(self._made)
 
     def close(self) -> None:
         """Unlock the file for other processes; may be called twice."""

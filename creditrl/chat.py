@@ -147,7 +147,7 @@ class ChatSettings:
         if parts.username or parts.password or parts.query or parts.fragment:
             raise ConfigError(
                 f"base_url={_without_secrets(parts)!r} held more than scheme, host and path. A "
-                "key belongs in an environment variable: name it with api_key_env."
+                "key belongs in an environment variable: name it with api_key_env (--api-key-env)."
             )
 
     @classmethod
@@ -665,9 +665,15 @@ class ChatClient:
         said = _message_of(text, self._clean)
         # OpenAI also answers 429 to an account without credit, and waiting does not help.
         broke = "insufficient_quota" in text
+        unsent = ""
+        if status == 401 and not self._key:
+            unsent = (
+                "; no key was sent: name the environment variable that holds it with api_key_env "
+                "(--api-key-env)"
+            )
         return _Failure(
             f"http {status}",
-            f"the server answers {status} {response.reason_phrase}{said}",
+            f"the server answers {status} {response.reason_phrase}{said}{unsent}",
             status in _TRANSIENT and not broke,
             _retry_after(response.headers),
             refused=broke or (400 <= status < 500 and status not in _TRANSIENT),
@@ -870,7 +876,8 @@ def _api_key(settings: ChatSettings) -> str:
     if not key:
         raise ConfigError(
             f"The environment variable {name} is not set: expected the key of {settings.base_url}. "
-            "Set it, name another one with api_key_env, or name your own server with base_url."
+            "Set it, name another one with api_key_env (--api-key-env), or your own server with "
+            "base_url (--base-url)."
         )
     if not key.isascii() or not key.isprintable():
         raise ConfigError(f"${name} holds characters that no key has: expected ASCII, on one line.")

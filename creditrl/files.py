@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -20,9 +20,11 @@ __all__ = [
     "cache_home",
     "check_sums",
     "files_below",
+    "make_folder",
     "opened_draft",
     "remove_drafts",
     "remove_old_drafts",
+    "remove_empty",
     "remove_sums",
     "sha256_of",
     "write_atomic",
@@ -165,3 +167,18 @@ def check_sums(folder: Path) -> None:
                 f"{path}: its SHA-256 is not what {_SUMS} says, so it is damaged or was replaced. "
                 f"Take another copy; if it is meant to be so, remove {sums}."
             )
+
+
+def make_folder(path: Path) -> list[Path]:
+    """Make a folder and its parents; returns those that were not there, innermost first."""
+    absolute = path.absolute()
+    made = [folder for folder in (absolute, *absolute.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders, innermost first; those that hold something stay."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from creditrl.agents.prompts import get_form
 from creditrl.agents.transformers import require_folder
 from creditrl.checked import Bounds, Checked, Count, Natural, Positive
-from creditrl.config import config_hash, from_mapping, override, specialise
+from creditrl.config import config_hash, from_mapping, override, specialise, to_mapping
 from creditrl.envs.base import TextEnv
 from creditrl.envs.register import environment_class, environment_id
 from creditrl.errors import ConfigError, UnknownNameError
@@ -41,6 +41,7 @@ __all__ = [
     "method_section",
     "plugins_of",
     "resolve",
+    "training_changes",
     "training_hash",
 ]
 
@@ -478,23 +479,45 @@ def training_hash(config: TrainConfig) -> str:
     A run can continue with a longer budget, on another device, with other evaluations and with
     other storage.
     """
-    return config_hash(
-        replace(
-            config,
-            run=RunConfig(seed=config.run.seed),
-            env=replace(config.env, workers=0),
-            policy=replace(config.policy, device="auto", checkpointing=False, compile=False),
-            rollout=replace(
-                config.rollout,
-                record="needed",
-                vllm=VLLMConfig(),
-                ray=RayConfig(),
-            ),
-            budget=BudgetConfig(),
-            eval=EvalConfig(),
-            compare=CompareConfig(),
-        )
+    return config_hash(_what_trains(config))
+
+
+def training_changes(before: TrainConfig, now: TrainConfig) -> list[str]:
+    """Return the fields that :func:`training_hash` covers and that differ, with both values."""
+    was, is_ = (_flat(to_mapping(_what_trains(config))) for config in (before, now))
+    return [
+        f"{name} was {was.get(name)!r} and is {is_.get(name)!r}"
+        for name in sorted({*was, *is_})
+        if was.get(name) != is_.get(name)
+    ]
+
+
+def _what_trains(config: TrainConfig) -> TrainConfig:
+    return replace(
+        config,
+        run=RunConfig(seed=config.run.seed),
+        env=replace(config.env, workers=0),
+        policy=replace(config.policy, device="auto", checkpointing=False, compile=False),
+        rollout=replace(
+            config.rollout,
+            record="needed",
+            vllm=VLLMConfig(),
+            ray=RayConfig(),
+        ),
+        budget=BudgetConfig(),
+        eval=EvalConfig(),
+        compare=CompareConfig(),
     )
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = value
+    return found
 
 
 def _check_together(config: TrainConfig, where: str) -> None:

@@ -240,6 +240,11 @@ class Run:
         self.sinks.step = len(self.folder.read_metrics()) + 1
         self.drop_after(update)
         self.progress.line(f"resumed {self.folder.path} after update {update}")
+        if trainer.done:
+            self.progress.line(
+                "its budget is used up, so it is only evaluated again: a longer one (--budget.*) "
+                "continues training"
+            )
         return trainer, self.folder.read_evaluations("before")
 
     def train(self, trainer: Trainer, fresh: bool) -> None:

@@ -16,7 +16,7 @@ from creditrl.errors import ConfigError, RunFolderError, require_extra
 from creditrl.plugins import name_environments, name_plugins, named_flags, named_plugins
 from creditrl.runs import RunFolder, default_run_path
 from creditrl.trainers.after.result import TrainResult
-from creditrl.trainers.config import TrainConfig, plugins_of, resolve
+from creditrl.trainers.config import TrainConfig, plugins_of, resolve, training_changes
 from creditrl.trust import flags_given, links_out, reaching, require_trust
 
 if TYPE_CHECKING:
@@ -262,6 +262,16 @@ def _folder(config: TrainConfig, command: str, trust: bool) -> RunFolder:
                 "--trust."
             )
         folder = RunFolder.open(run.folder)
+        toml = folder.path / "config.toml"
+        changes = training_changes(
+            resolve(read_toml(toml), (), str(toml), "creditrl train"), config
+        )
+        if changes:
+            raise ConfigError(
+                f"{folder.path} cannot be resumed with other settings of training: "
+                f"{'; '.join(changes)}. Leave their flags out (--budget.*, --eval.* and --run.* "
+                "but the seed may change), or start a new run."
+            )
         _require_checkpoint(folder)
         return folder
     path = run.folder or default_run_path(run.root, run.name, config.method.name)

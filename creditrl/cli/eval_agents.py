@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from creditrl.cli.eval_options import EvalOptions
+from creditrl.cli.options import require_least
 from creditrl.errors import ConfigError, OutsideJSONError, UnknownNameError, did_you_mean
 from creditrl.outside_json import read_json, read_object_file
 from creditrl.trust import sends_key
@@ -89,10 +91,14 @@ def resolve_agent(options: EvalOptions) -> EvalOptions:
                 "--agent chat."
             )
         options = replace(options, form=options.agent)
-    if options.recent_images is not None and options.recent_images < 1:
-        raise ConfigError(f"--recent-images {options.recent_images}: expected 1 or more.")
-    if options.trials is not None and options.trials < 1:
-        raise ConfigError(f"--trials {options.trials}: expected 1 or more.")
+    require_least(options, 0, "retries", "temperature")
+    require_least(options, 1, "recent_images", "trials", "num_envs", "concurrency")
+    require_least(options, 1, "max_new_tokens")
+    for name in ("timeout", "max_turns_total", "max_tokens", "max_cost"):
+        value = getattr(options, name)
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            flag = name.replace("_", "-")
+            raise ConfigError(f"--{flag} is {value:g}: expected a number above 0.")
     return options
 
 

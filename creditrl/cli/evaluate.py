@@ -25,9 +25,9 @@ from creditrl.cli.options import EnvRequest, parse_env_command, require_least, s
 from creditrl.console import console, next_step, say, table, wrote
 from creditrl.envs.tasks import HELD_OUT
 from creditrl.errors import BudgetError, ConfigError, CreditRLError, DataError, RunFolderError
-from creditrl.files import write_atomic
+from creditrl.files import make_folder, remove_empty, write_atomic
 from creditrl.flags import override
-from creditrl.outside_json import read_json_file
+from creditrl.outside_json import read_json_file, read_object_file
 from creditrl.plugins import FLAG, name_environment, named_flags, named_plugins
 from creditrl.redact import MARK, redact_words
 from creditrl.trust import TRUST, flags_given, require_trust, take_trust
@@ -93,6 +93,8 @@ def _run(argv: list[str], resumed: _Resumed | None) -> int:
     if episodes is None:
         episodes = min(_EPISODES, len(request.tasks()))
     job = _Job(name, request.env_id, request.env_options, episodes, options.seed, out)
+    if resumed is not None:
+        _say_if_finished(out, [out])
     with _interrupts(out, options, request.env_options):
         (result,), _ = _measure([job], options, argv)
     if result.failed < len(result.episodes):
@@ -101,6 +103,15 @@ def _run(argv: list[str], resumed: _Resumed | None) -> int:
     _refuse_failure(result)
     _next_step(out, options, f"creditrl eval {name}")
     return 0
+
+
+def _say_if_finished(what: Path, outs: Sequence[Path]) -> None:
+    """Say that nothing is left to play, if all results are there and none was stopped."""
+    whole = [
+        out.is_file() and "stopped" not in read_object_file(out).get("reports", {}) for out in outs
+    ]
+    if all(whole):
+        say(f"{what} is finished: no episode is played again but those that failed.")
 
 
 def _next_step(out: Path, options: EvalOptions, again: str) -> None:
@@ -266,6 +277,7 @@ def _suite(argv: list[str], resumed: _Resumed | None) -> int:
         if resumed is not None:
             resumed.check(said, listing.env_options)
     options = resolve_agent(said)
+    require_least(options, 0, "seed")
     if options.goal_table:
         raise ConfigError("--goal-table and --suite are two lists of tasks: choose one.")
     if options.agent == "http" and len(listings) > 1:
@@ -286,8 +298,7 @@ def _suite(argv: list[str], resumed: _Resumed | None) -> int:
         listings = tuple(listing.first(options.episodes) for listing in listings)
     name = f"{suite.name}-{file_name(options)}"
     folder = resumed.out if resumed else _free_folder(options.out, name)
-    is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
+    made = make_folder(folder)
     if resumed is None:
         write_atomic(folder / _SUITE_FILE, json.dumps({"argv": redact_words(argv)}) + "\n")
     jobs = [
@@ -302,6 +313,8 @@ def _suite(argv: list[str], resumed: _Resumed | None) -> int:
         )
         for listing in listings
     ]
+    if resumed is not None:
+        _say_if_finished(folder, [job.out for job in jobs])
     try:
         with _interrupts(folder, options, {}):
             results, stopped = _measure(jobs, options, argv)
@@ -309,8 +322,7 @@ def _suite(argv: list[str], resumed: _Resumed | None) -> int:
         if resumed is None and [path.name for path in folder.iterdir()] == [_SUITE_FILE]:
             # Nothing was started, so nothing is left over that would stop the same command.
             (folder / _SUITE_FILE).unlink()
-            if is_new:
-                folder.rmdir()
+            remove_empty(made)
         raise
     _print_suite(suite.name, results, [job.name for job in jobs])
     if stopped:

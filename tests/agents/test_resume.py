@@ -17,6 +17,7 @@ from creditrl.agents import ChatAgent, RandomAgent, TransformersAgent, evaluate
 from creditrl.agents.budget import Budget, Meter
 from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.journal import EpisodeFiles, Journal
+from creditrl.cli import run
 from creditrl.errors import ConfigError, CreditRLError, DataError, RunFolderError
 from creditrl.store import TrajectoryStore
 from creditrl.types import Prompt, Reply
@@ -191,6 +192,14 @@ def test_a_resumed_evaluation_of_a_sampling_agent_is_as_if_it_was_whole(tmp_path
     with pytest.raises(KeyboardInterrupt):
         replies("cut", dying(make(), after=8))
     assert replies("cut", make(), num_envs=2) == whole
+
+
+def test_a_resume_of_a_finished_evaluation_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["eval", "VisualSokoban", "--episodes", "1", "--out", "a.json"]) == 0
+    capsys.readouterr()
+    assert run(["eval", "--resume", "a.json"]) == 0
+    assert "a.json is finished" in capsys.readouterr().out
 
 
 def test_a_journal_of_another_evaluation_is_refused(tmp_path):

@@ -111,6 +111,20 @@ def test_the_command_reports_a_dead_endpoint_in_one_line(
         assert run([*words, "--base-url", "http://127.0.0.1:1/v1", "--out", "a.json"]) == 2
         *shown, line = capsys.readouterr().err.splitlines()
         assert shown[0] == "-- first prompt --" and "does not answer the first request" in line
+    assert run([*words, "--base-url", "http://127.0.0.1:1/v1"]) == 2
+    assert not list(tmp_path.iterdir()), "nor is the default folder"
+
+
+def test_a_refused_key_says_that_none_was_sent_and_leaves_no_file(
+    endpoint, tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("A_KEY", "secret")
+    endpoint.answer = lambda body: Plan(status=401)
+    words = ["eval", "VisualSokoban", "--agent", "chat", "--model", "toy"]
+    for more, unsent in (([], True), (["--api-key-env", "A_KEY"], False)):
+        assert run([*words, "--base-url", endpoint.url, *more]) == 2
+        assert ("no key was sent" in capsys.readouterr().err) is unsent
     assert not list(tmp_path.iterdir())
 
 

@@ -17,7 +17,9 @@ from small_runs import TINY, rows_of
 from creditrl.agents.prompting import Prompting
 from creditrl.cli import run
 from creditrl.config import known_recipes
+from creditrl.runs import RunFolder
 from creditrl.store import TrajectoryStore
+from creditrl.trainers.config import resolve
 
 SMALL = [*TINY, "--run.trajectories-every=1"]
 QUICK = ("--compare.no-clone-same-time", "--eval.no-greedy", "--budget.updates=1")
@@ -238,7 +240,7 @@ def test_a_killed_run_resumes_to_the_same_next_updates(tmp_path, capsys):
     assert rows_of(killed)[-1]["update"] < 400
     resume = ["train", f"--run.folder={killed}", "--run.resume", "--budget.updates=12"]
     assert run([*resume, "--rollout.group-size=2"]) == 2
-    assert "what is trained" in capsys.readouterr().err
+    assert "rollout.group_size was " in capsys.readouterr().err
     # Storage and viewing settings may change.
     assert run([*resume, "--run.checkpoint-every=1", "--eval.levels=4"]) == 0
     expected, found = ({row["update"]: row for row in rows_of(f)} for f in (whole, killed))
@@ -256,15 +258,28 @@ def test_a_killed_run_resumes_to_the_same_next_updates(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_finished_run_resumes_with_a_longer_budget_and_counts_nothing_twice(copied):
+def test_a_finished_run_resumes_with_a_longer_budget_and_counts_nothing_twice(copied, capsys):
     # Again: nothing is left to do. From an earlier checkpoint: an update is done again.
     resume = ["train", f"--run.folder={copied}", "--run.resume", "--budget.updates=3"]
+    capsys.readouterr()
     for lost in ("none", "none", "update_000003"):
         shutil.rmtree(copied / "checkpoints" / lost, ignore_errors=True)
+        done = [row["update"] for row in rows_of(copied)][-1:] == [3] and lost == "none"
         assert run([*resume, "--run.checkpoint-every=1"]) == 0
+        assert ("its budget is used up" in capsys.readouterr().out) is done
         assert [row["update"] for row in rows_of(copied)] == [1, 2, 3]
         episodes = list(TrajectoryStore(copied / "trajectories").read())
         assert len(episodes) == len({t.id for t in episodes}) == 24
+
+
+def test_a_resume_with_another_rate_names_the_field(tmp_path, capsys):
+    folder = tmp_path / "run"
+    config = resolve({}, ["--budget.updates=1", "--optim.lr=1e-3"], "a test", "creditrl train")
+    RunFolder.create(folder, config, "creditrl train")
+    resume = ["train", f"--run.folder={folder}", "--run.resume"]
+    assert run([*resume, "--optim.lr=2e-3", "--budget.updates=2"]) == 2
+    said = capsys.readouterr().err
+    assert "other settings of training: optim.lr was 0.001 and is 0.002. Leave" in said
 
 
 def test_an_interrupted_run_names_the_command_to_resume_it(tmp_path, monkeypatch, capsys):
