@@ -255,6 +255,15 @@ class Browser:
         )
         assert wide <= window, f"{wide} px in a window of {window}: {out}"
 
+    def cut(self) -> list[str]:
+        """Return the elements whose right part is out of sight until somebody scrolls."""
+        found: list[str] = self.script(
+            "return [...document.querySelectorAll('table, .scroll, .text, td, th')].filter(n => "
+            "getComputedStyle(n).overflowX !== 'visible' && n.scrollWidth > n.clientWidth + 1)"
+            ".map(n => n.outerHTML.slice(0, 300))"
+        )
+        return found
+
     def until(self, holds: Callable[[], Any], what: str) -> None:
         deadline = time.monotonic() + 60
         while not holds():

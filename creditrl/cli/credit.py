@@ -409,7 +409,10 @@ def _report(stored: CreditFile, top: int) -> None:
             cells = [(overall if j > i else within)[i, j] if i != j else None for j in block]
             shown.add_row(str(i + 1), *map(_cell, cells))
         out.print(shown)
-    turn_K, place_XN = disagreements(credit_XN, top)
+    turn_K, place_XN = disagreements(credit_XN, credit_XN.shape[1])
+    # Of each episode one turn: its neighbours differ alike.
+    first_K = np.sort(np.unique(stored.episode_N[turn_K], return_index=True)[1])
+    turn_K = turn_K[first_K[:top]]
     if not len(turn_K):
         return
     rows = [stored.rows[n] for n in turn_K.tolist()]

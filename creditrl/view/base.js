@@ -26,6 +26,7 @@ function ask(run, path) {
 /** The kinds of files that an answer is made of, where it is not all of them. */
 const MADE_OF = {
   episodes: ["episodes"], groups: ["episodes"], metric: ["numbers"],
+  ends: ["episodes"],
   credit: ["episodes", "credit"], episode: ["episodes", "credit"], state: ["episodes", "credit"],
   disagreements: ["episodes", "credit"],
 };
@@ -171,9 +172,19 @@ function choose(label, options, chosen, act) {
   return el("label", {}, el("span.soft", {}, `${label} `), list);
 }
 
-/** Lines of a table: rows of cells, each a node, a text, or {n: number text}. */
+/** Say how an episode ended: its last actions, and why actions were not executed. */
+function endOf(end) {
+  return el("div.end", {},
+    el("div", {}, end.last.map(([action, refused], k) => [
+      k > 0 && " → ",
+      el(refused ? "span.bad" : "span", { title: refused && "not executed" }, done(action, 45))])),
+    end.reasons.length > 0 && el("div.soft", {}, "not executed: ",
+      said(end.reasons.map(([reason, times]) => `${reason} ${times}`).join(", "))));
+}
+
+/** Return a table; a column is a text, of numbers where it starts with >, or its own heading. */
 function table(columns, rows) {
-  const head = columns.map((name) =>
+  const head = columns.map((name) => name instanceof Node ? name :
     name.startsWith(">") ? el("th.number", {}, name.slice(1)) : el("th", {}, name));
   return el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows));
 }

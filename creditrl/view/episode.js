@@ -124,6 +124,7 @@ function head(run, about, index, episode, i) {
       el("span.soft", {}, totalsOf(episode))),
     episode.error && el("p.bad", {}, said(episode.error)),
     el("p.goal.text", {}, episode.goal),
+    !episode.success && episode.turns.length > 0 && whyOf(index, episode, i),
     el("div.row", {},
       el("a", { href: at(["run"], { run: run || null, update: episode.update }) },
         about.evaluation ? "all tasks" : `update ${episode.update}`),
@@ -134,6 +135,17 @@ function head(run, about, index, episode, i) {
       COMPARED && el("a", { href: at(["difference", episode.task]) }, run ? "the other run here" : "the second run here"),
       el("span.soft", {}, "episode ", said(episode.key), `, seed ${episode.seed}`)),
   ];
+}
+
+/** Say at a glance what went wrong: replies, repeated states, the last actions. */
+function whyOf(index, episode, i) {
+  const counts = [
+    index.malformed[i] > 0 && `${index.malformed[i]} of ${episode.turns.length} replies not in form`,
+    index.refused[i] > 0 && `${index.refused[i]} actions not executed`,
+    index.repeated[i] > 0 && `${index.repeated[i]} turns in a state seen before`,
+  ].filter(Boolean);
+  return el("div.row", { id: "why" }, counts.map((text) => el("span.badge.soft", {}, text)),
+    el("span.soft", {}, "last actions:"), endOf(episode.end));
 }
 
 const tokens = (n) => `${count(n)} ${n === 1 ? "token" : "tokens"}`;
@@ -235,7 +247,7 @@ function stepOf(run, episode, i, t, system) {
       ...wrong.map((w) => el("span.badge.bad", {}, w)),
       turn.reward ? el("span.badge", {}, `reward ${number(turn.reward)}`) : null,
       spent && el("span.soft.spent", {}, spent)]),
-    !plain && el("details", {}, el("summary", {}, "the reply as it came"), box("reply", "Reply", turn.reply)));
+    !plain && el("details", { open: !turn.valid }, el("summary", {}, "the reply as it came"), box("reply", "Reply", turn.reply)));
 }
 
 function pictureOf(run, episode, i, t) {

@@ -34,10 +34,10 @@ async function draw(again = false) {
     note("");
     lastAt[name] = location.hash || at(["run"]);
     tabs(name);
-    const left = again === true ? whereLeft() : null;
+    const left = again === true ? window.scrollY : null;
     document.getElementById("view").replaceChildren(...nodes.flat(4).filter((n) => n instanceof Node));
     document.getElementById("view").dataset.view = name;
-    if (left) return goBack(left);
+    if (left !== null) return window.scrollTo(0, left);
     window.scrollTo(0, 0);
     if (shown) shown();
   } catch (error) {
@@ -48,20 +48,6 @@ async function draw(again = false) {
   } finally {
     document.body.dataset.drawn = String(mine);
   }
-}
-
-const whereLeft = () => ({
-  y: window.scrollY,
-  sought: document.querySelector("#view input[type=search]")?.value ?? "",
-});
-
-function goBack({ y, sought }) {
-  const field = document.querySelector("#view input[type=search]");
-  if (field && sought) {
-    field.value = sought;
-    field.dispatchEvent(new Event("input"));
-  }
-  window.scrollTo(0, y);
 }
 
 const LOOK_EVERY_MS = 3000;

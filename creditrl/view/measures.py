@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from creditrl.metrics import plain_json, scalars
 from creditrl.runs import RunFolder
+from creditrl.view.curves import WINDOW, running_mean
 from creditrl.view.numbers import short
 
 __all__ = ["CURVES", "MetricCurves", "evaluations"]
@@ -38,6 +40,9 @@ class MetricCurves:
     def curve(self, name: str) -> dict[str, Any]:
         """Return [update, value] pairs by phase, with the interval if there is one.
 
+        A training curve longer than the running mean of reports has that mean beside it, as the
+        phase ``mean``.
+
         Raises:
             KeyError: there is no such metric.
         """
@@ -52,14 +57,29 @@ class MetricCurves:
             ]
             if points:
                 found[phase] = _thinned(points)
+            finite = [point for point in points if math.isfinite(point[1])]
+            if phase == "train" and len(finite) > WINDOW:
+                means = running_mean([point[1] for point in finite])
+                pairs = zip(finite, means.tolist(), strict=True)
+                found["mean"] = _thinned([[point[0], value] for point, value in pairs])
         return found
 
 
 def evaluations(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the measurements: moment, way, and each measure with its interval."""
+    """Return the measurements: moment, way, and each measure with its interval.
+
+    Those of an evaluation are of all tasks, and of each type where there are several: the moment
+    is then the type.
+    """
     names = ("success", "score", "grounding", "turns")
     if "overall" in results:
-        found = {"evaluation": {"": {**results, **results["overall"]}}}
+        by_type = results.get("by_type") or {}
+        found = {"all tasks": {"": {**results, **results["overall"]}}}
+        if len(by_type) > 1:
+            found |= {
+                name: {"": {**measures, "num_episodes": measures.get("success", {}).get("n")}}
+                for name, measures in by_type.items()
+            }
     else:
         found = results.get("evaluations", {})
     return [

@@ -14,8 +14,10 @@ async function viewRun(place) {
     await curves(run, about),
     evaluations(about),
     about.nothing ? el("p.soft", { id: "nothing" }, said(about.nothing)) : [
-      await groups(run, about, index, place),
-      await finder(run, about, index),
+      about.evaluation && await finder(run, about, index),
+      // Without credit an evaluation's squares, one row per task, say nothing.
+      (!about.evaluation || about.methods.length > 0) && await groups(run, about, index, place),
+      !about.evaluation && await finder(run, about, index),
     ],
   ];
 }
@@ -32,6 +34,7 @@ function facts(about) {
     fact(number(about.mean_turns), "turns per episode"),
     fact(percent(about.grounded), "actions executed"),
     fact(percent(about.valid_format), "replies in form"),
+    about.cost > 0 && fact(`$${number(about.cost)}`, "cost"),
     about.failed > 0 && fact(count(about.failed), "invalid episodes"));
 }
 
@@ -45,6 +48,7 @@ async function curves(run, about) {
   const added = await Promise.all(chosen.map((name) => ask(run, `metric/${name}`)));
   const charts = el("div.charts", {}, names.map((name) => chart(name, about.curves[name])),
     chosen.map((name, k) => chart(name, added[k])));
+  const drawn = (phase) => [...Object.values(about.curves), ...added].some((phases) => phases[phase]);
   const rest = about.metrics.filter((name) => !names.includes(name) && !/_(low|high)$/.test(name));
   const more = choose("one more:", [["", "choose a metric"], ...rest.map((n) => [n, n])], "",
     async (name) => {
@@ -55,16 +59,22 @@ async function curves(run, about) {
   return [
     el("div.row", {}, el("h2", {}, "Learning curves"),
       el("span.legend", {},
-        el("span", {}, square(1, 1), "training"), el("span", {}, square(-1, 1), "validation"),
-        "against update"),
+        drawn("train") && el("span", {}, square(1, 1), drawn("mean") ? "training, bold: mean of 15 updates" : "training"),
+        drawn("validation") && el("span", {}, square(-1, 1), "validation"), "against update"),
       rest.length > 0 && more),
     charts,
   ];
 }
 
-const WIDTH = 300, HEIGHT = 132, LEFT = 46, RIGHT = 8, TOP = 8, BOTTOM = 18;
+const WIDTH = 300, HEIGHT = 132, LEFT = 52, RIGHT = 8, TOP = 8, BOTTOM = 18;
 
+const CLASSES = { mean: "train mean" };
+
+/** A phase has its own line; where training has its running mean, the updates themselves are faint. */
 function chart(name, phases) {
+  const kind = (phase) => (phase === "train" && phases.mean ? "train faint" : CLASSES[phase] ?? phase);
+  const told = Object.entries(phases).filter(([phase]) => !(phase === "train" && phases.mean))
+    .map(([, row]) => row);
   const points = Object.values(phases).flat();
   const xs = points.map((p) => p[0]);
   const ys = points.flatMap((p) => p.slice(1)).filter(known);
@@ -94,30 +104,30 @@ function chart(name, phases) {
     }
     const drawn = row.filter((p) => known(p[1]));
     const line = drawn.map((p) => `${x(p[0])},${y(p[1])}`);
-    picture.append(svg("polyline", { class: `line ${phase}`, points: line.join(" ") }));
-    if (drawn.length < 40)
+    picture.append(svg("polyline", { class: `line ${kind(phase)}`, points: line.join(" ") }));
+    if (drawn.length < 40 && !(phase === "mean" || phases.mean && phase === "train"))
       for (const p of drawn)
         picture.append(svg("circle", { class: phase, cx: x(p[0]), cy: y(p[1]), r: 1.8 }));
   }
-  const ends = Object.values(phases).map((row) => format(row[row.length - 1][1]));
-  const told = el("span.soft", {}, `last ${ends.join(", ")}`);
+  const ends = told.map((row) => format(row[row.length - 1][1]));
+  const caption = el("span.soft", {}, `last ${ends.join(", ")}`);
   const cursor = svg("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM });
   picture.append(cursor);
   picture.addEventListener("mousemove", (event) => {
     const box = picture.getBoundingClientRect();
     const spot = (event.clientX - box.left) * (WIDTH / box.width);
-    const near = Object.values(phases).map((row) =>
+    const near = told.map((row) =>
       row.reduce((a, b) => (Math.abs(x(b[0]) - spot) < Math.abs(x(a[0]) - spot) ? b : a)));
     cursor.setAttribute("x1", x(near[0][0]));
     cursor.setAttribute("x2", x(near[0][0]));
     cursor.style.visibility = "visible";
-    told.textContent = near.map((p) => `${number(p[0], 6)}: ${format(p[1])}`).join(", ");
+    caption.textContent = near.map((p) => `${number(p[0], 6)}: ${format(p[1])}`).join(", ");
   });
   picture.addEventListener("mouseleave", () => {
     cursor.style.visibility = "hidden";
-    told.textContent = `last ${ends.join(", ")}`;
+    caption.textContent = `last ${ends.join(", ")}`;
   });
-  return el("figure", {}, el("figcaption", {}, el("b", {}, said(name)), told), picture);
+  return el("figure", {}, el("figcaption", {}, el("b", {}, said(name)), caption), picture);
 }
 
 const MOMENTS = { before: "before training", after: "last", best: "best on validation",
@@ -129,12 +139,12 @@ function evaluations(about) {
     el("td.number", {}, e ? `${show(e.value)}` : "–",
       e && known(e.low) && el("span.soft", {}, ` ${show(e.low)} to ${show(e.high)}`));
   return [
-    el("h2", {}, "Evaluations, with 95 % intervals"),
+    el("h2", {}, about.evaluation ? "Results, with 95 % intervals" : "Evaluations, with 95 % intervals"),
     el("div.scroll", {}, table(
-      ["policy", "decoding", "split", ">episodes", ">success", ">score", ">executed", ">turns"],
+      [...(about.evaluation ? ["type of task"] : ["policy", "decoding", "split"]), ">episodes", ">success", ">score", ">executed", ">turns"],
       about.evaluations.map((e) => el("tr", {},
-        el("td", {}, said(MOMENTS[e.moment] || e.moment)), el("td", {}, said(e.way)),
-        el("td", {}, said(e.split || "")),
+        el("td", {}, said(MOMENTS[e.moment] || e.moment)),
+        !about.evaluation && [el("td", {}, said(e.way)), el("td", {}, said(e.split || ""))],
         el("td.number", {}, known(e.episodes) ? count(e.episodes) : "–"),
         interval(e.success, percent), interval(e.score, number),
         interval(e.grounding, percent), interval(e.turns, number))))),
@@ -160,7 +170,7 @@ async function groups(run, about, index, place) {
     const solved = g.episodes.filter((i) => index.success[i]).length;
     return el("div.group", {},
       el("div.label", {},
-        el("span.text", { title: index.tasks[index.task[first]] }, index.tasks[index.task[first]]),
+        goalOf(index, first),
         !about.evaluation &&
           el("span.soft", {}, `group ${g.group}, ${solved} of ${g.episodes.length} solved`)),
       el("div.members", {}, g.episodes.map((i, k) => el("div.member", {},
@@ -192,50 +202,125 @@ async function groups(run, about, index, place) {
         el("button", { click: () => go({ page: page + 1 }), disabled: page >= data.pages - 1 }, "page ›"),
       ]),
     names.length || about.evaluation
-      ? legend(method && about.scale[method])
+      ? legend(method && about.scale[method], data, Object.values(credit).flat())
       : unscored(about),
     el("div", { id: "groups" }, rows),
   ];
 }
 
-function legend(scale) {
-  const wrong = (kind) => {
+/** Say what the squares mean, of the kinds that are there. */
+function legend(scale, data, values) {
+  const marks = new Set(data.groups.flatMap((g) => [...g.marks.join("")]));
+  const wrong = (mark, text) => {
+    if (!marks.has(mark)) return null;
     const node = square(0, 1);
-    node.classList.add(kind);
-    return node;
+    node.classList.add(WRONG[mark]);
+    return el("span", {}, node, text);
   };
+  const some = (test) => scale && values.some((v) => known(v) && test(v));
   return el("div.legend", {},
-    scale && [
-      el("span", {}, square(1, 1), `credit ${number(scale)} or more`),
-      el("span", {}, square(0.08, 1), "above 0"), el("span", {}, square(0, 1), "0"),
-      el("span", {}, square(-0.08, 1), "below 0"),
-      el("span", {}, square(-1, 1), `${number(-scale)} or less`),
-    ],
-    el("span", {}, wrong("ungrounded"), "action could not be executed"),
-    el("span", {}, wrong("malformed"), "reply not in form"),
-    el("span", {}, square(null, 1), scale ? "not scored" : "a turn"));
+    some((v) => v >= scale) && el("span", {}, square(1, 1), `credit ${number(scale)} or more`),
+    some((v) => v > 0 && v < scale) && el("span", {}, square(0.08, 1), "above 0"),
+    some((v) => v === 0) && el("span", {}, square(0, 1), "0"),
+    some((v) => v < 0 && v > -scale) && el("span", {}, square(-0.08, 1), "below 0"),
+    some((v) => v <= -scale) && el("span", {}, square(-1, 1), `${number(-scale)} or less`),
+    wrong("u", "action could not be executed"), wrong("f", "reply not in form"),
+    scale && values.some((v) => !known(v)) && el("span", {}, square(null, 1), "not scored"),
+    !scale && el("span", {}, square(null, 1), "a turn"));
 }
 
-const FOUND = 60;
-/** Whether the list of disagreements is unfolded: it stays so when the view is drawn again. */
+const FOUND = 100;
+/** What the list of episodes shows: it stays so when the view is drawn again. */
+const listed = { words: "", outcome: "", type: "", by: "", down: false, all: false };
+/** Whether the list of disagreements is unfolded: it stays so as well. */
 let unfolded = false;
+
+const OUTCOMES = {
+  solved: (index, i) => index.success[i] && !index.failed.has(i),
+  "not solved": (index, i) => !index.success[i] && !index.failed.has(i),
+  invalid: (index, i) => index.failed.has(i),
+};
+
+/** Return [heading, value to sort by, cell, kind of cell, meaning] of each column. */
+function columnsOf(run, about, index) {
+  const whole = (column) => [(i) => column[i], (i) => count(column[i]), "td.number"];
+  return [
+    ["episode", (i) => index.key[i], (i) => el("a", { href: episodeAt(run, index.key[i]) }, said(index.key[i])), "td"],
+    ["goal", (i) => index.goals[index.task[i]] || index.tasks[index.task[i]], (i) => goalOf(index, i), "td.goals"],
+    index.types.length > 1 &&
+      ["type", (i) => index.types[index.type[i]], (i) => said(index.types[index.type[i]]), "td.types"],
+    ["outcome", (i) => (index.failed.has(i) ? -1 : index.success[i]), (i) => outcome(index, i), "td"],
+    ["score", (i) => index.score[i], (i) => number(index.score[i]), "td.number"],
+    ["return", (i) => index.return[i], (i) => number(index.return[i]), "td.number"],
+    ["turns", ...whole(index.turns)],
+    ["not executed", ...whole(index.refused), "actions"],
+    ["not in form", ...whole(index.malformed), "replies"],
+    index.repeated.length > 0 &&
+      ["repeated states", ...whole(index.repeated), "turns in a state in which the episode had been before"],
+    index.cost.length > 0 && ["cost", (i) => index.cost[i], (i) => `$${number(index.cost[i])}`, "td.number"],
+  ].filter(Boolean);
+}
+
+function goalOf(index, i) {
+  const task = index.tasks[index.task[i]], goal = index.goals[index.task[i]];
+  return goal ? [el("div", {}, said(goal)), el("div.soft", {}, said(task))] : said(task);
+}
+
+/** Numbers within texts count as numbers: episode 9 is before episode 10. */
+const collator = new Intl.Collator("en", { numeric: true });
+
+function sorted(found, columns, by) {
+  const value = columns.find(([name]) => name === by)?.[1];
+  if (!value) return found;
+  const turn = listed.down ? -1 : 1;
+  return [...found].sort((i, k) => {
+    const a = value(i), b = value(k);
+    // What is not known comes last, whichever way.
+    if (!known(a) || !known(b)) return known(b) - known(a) || i - k;
+    const order = typeof a === "string" ? collator.compare(a, b) : a - b;
+    return turn * order || i - k;
+  });
+}
 
 async function finder(run, about, index) {
   const list = el("div", { id: "episodes" });
-  const show = (words) => {
-    const sought = words.trim().toLowerCase();
-    const found = index.key.map((key, i) => i).filter((i) =>
-      `${index.key[i]} ${index.tasks[index.task[i]]}`.toLowerCase().includes(sought));
-    list.replaceChildren(
-      el("p.soft", {}, `${count(found.length)} episodes${found.length > FOUND ? `, the first ${FOUND}` : ""}`),
-      el("div.scroll", {}, table(["episode", "task", "", ">score", ">return", ">turns"],
-        found.slice(0, FOUND).map((i) => el("tr", {},
-          el("td", {}, el("a", { href: episodeAt(run, index.key[i]) }, said(index.key[i]))),
-          el("td", {}, said(index.tasks[index.task[i]])), el("td", {}, outcome(index, i)),
-          el("td.number", {}, number(index.score[i])), el("td.number", {}, number(index.return[i])),
-          el("td.number", {}, String(index.turns[i])))))));
+  const columns = columnsOf(run, about, index);
+  // Episodes of an evaluation are stored as they end; those of a run stand by update.
+  const by = () => listed.by || (about.evaluation ? "episode" : "");
+  const heading = ([name, , , kind, meaning]) => {
+    const mine = by() === name;
+    const order = mine ? (listed.down ? "descending" : "ascending") : "none";
+    return el(kind === "td.number" ? "th.number" : "th", { "aria-sort": order, title: meaning },
+      el("button.sort", { click: () => {
+        listed.down = mine && !listed.down;
+        listed.by = name;
+        show();
+      } }, name, mine && (listed.down ? " ↓" : " ↑")));
   };
-  show("");
+  const show = () => {
+    const sought = listed.words.trim().toLowerCase();
+    const type = index.types.indexOf(listed.type);
+    const fits = OUTCOMES[listed.outcome];
+    const found = sorted(index.key.map((_, i) => i).filter((i) =>
+      (!fits || fits(index, i)) && (type < 0 || index.type[i] === type) &&
+      [index.key[i], index.tasks[index.task[i]], index.goals[index.task[i]]]
+        .some((text) => text.toLowerCase().includes(sought))), columns, by());
+    const shown = listed.all ? found : found.slice(0, FOUND);
+    const ends = new Map(shown.map((i) => [i, el("td.ends")]));
+    list.replaceChildren(
+      el("p.soft", {}, `${count(found.length)} episodes`,
+        shown.length < found.length && [`, the first ${count(FOUND)} `,
+          el("button", { click: () => { listed.all = true; show(); } }, "show all")]),
+      el("div.scroll", {}, table([...columns.map(heading), "last actions"], shown.map((i) => el("tr", {},
+        columns.map(([, , cell, kind]) => el(kind, {}, cell(i))), ends.get(i))))));
+    for (const page of new Set(shown.map((i) => Math.floor(i / index.ends))))
+      ask(run, `ends/${page}`).then((answer) => answer.forEach((end, k) =>
+        ends.get(page * index.ends + k)?.replaceChildren(endOf(end))), (error) => note(error.message));
+  };
+  show();
+  const pick = (name, options) => choose(`${name}:`, [["", "all"], ...options.map((n) => [n, n])],
+    options.includes(listed[name]) ? listed[name] : "", (value) => { listed[name] = value; show(); });
+  const outcomes = Object.keys(OUTCOMES).filter((name) => index.key.some((_, i) => OUTCOMES[name](index, i)));
   let filled;  // a details made open tells of a toggle as well
   const fill = () => filled ??= (async () => {
     const top = await ask(run, "disagreements");
@@ -254,8 +339,10 @@ async function finder(run, about, index) {
   if (unfolded) await fill();
   return [
     el("h2", {}, "Episodes"),
-    el("input", { type: "search", placeholder: "part of an id or a task", "aria-label": "find episodes",
-      input: (event) => show(event.target.value) }),
-    list, parted,
+    el("div.row", {},
+      el("input", { type: "search", placeholder: "part of an id, a task or a goal", "aria-label": "find episodes", size: 30,
+        value: listed.words, input: (event) => { listed.words = event.target.value; show(); } }),
+      pick("outcome", outcomes), index.types.length > 1 && pick("type", index.types)),
+    list, about.methods.length > 1 && parted,
   ];
 }

@@ -30,6 +30,12 @@ __all__ = ["ViewedRun"]
 
 _PAGE_TURNS = 4000
 """Approximate turns per page of groups: the number of squares that a browser draws smoothly."""
+_GOAL = 300
+"""Maximum characters of a goal in lists; an episode shows the whole."""
+_ENDS = 200
+"""Episodes per page of their last actions."""
+_LAST = 3
+"""Number of last actions that lists show."""
 _STATE_TURNS = 500
 """Maximum number of listed turns of one state; the counts include all."""
 _TOP = 50
@@ -181,7 +187,7 @@ class ViewedRun:
     def answer(self, path: str) -> Any:
         """Return the data of a page's request, as plain JSON.
 
-        Paths: ``run``, ``episodes``, ``metric/NAME``, ``groups/UPDATE/PAGE``,
+        Paths: ``run``, ``episodes``, ``ends/PAGE``, ``metric/NAME``, ``groups/UPDATE/PAGE``,
         ``credit/UPDATE/PAGE/METHOD``, ``episode/NUMBER``, ``state/HASH``, ``disagreements``,
         ``seen``.
 
@@ -193,6 +199,7 @@ class ViewedRun:
         answers: Mapping[str, Callable[[str], Any]] = {
             "run": lambda _: self.overview(),
             "episodes": lambda _: self.episode_columns(),
+            "ends": lambda page: self.ends(int(page)),
             "metric": self.curves.curve,
             "groups": self.groups,
             "credit": self.credit_of_groups,
@@ -213,6 +220,7 @@ class ViewedRun:
     def paths(self) -> list[str]:
         """Return every path that has an answer: the content of an export."""
         found = ["run", "episodes", "disagreements"]
+        found += [f"ends/{page}" for page in range(-(-len(self.index.episodes) // _ENDS))]
         found += [f"metric/{name}" for name in self.curves.names]
         for update in dict.fromkeys(e.update for e in self.index.episodes):
             for page in range(len(self._pages_of(update))):
@@ -245,6 +253,7 @@ class ViewedRun:
             "success": mean([e.success for e in valid]),
             "score": mean([e.score for e in valid]),
             "mean_turns": mean([e.turns for e in valid]),
+            "cost": short(self.index.cost_N.sum()),
             "grounded": mean(self.index.grounded_N),
             "valid_format": mean(self.index.valid_N),
             "under_way": self._under_way,
@@ -285,8 +294,11 @@ class ViewedRun:
             short(self.index.togo_N[at]) if e.turns else 0
             for at, e in zip(ends, episodes, strict=True)
         ]
+        index = self.index
         return {
+            "ends": _ENDS,
             "tasks": list(tasks),
+            "goals": [_cut(index.goals.get(task, "")) for task in tasks],
             "types": list(types),
             "key": [e.key for e in episodes],
             "task": [tasks[e.task] for e in episodes],
@@ -298,7 +310,17 @@ class ViewedRun:
             "score": [short(e.score) for e in episodes],
             "return": returns,
             "turns": [e.turns for e in episodes],
+            "refused": index.sums(~index.grounded_N).astype(int).tolist(),
+            "malformed": index.sums(~index.valid_N).astype(int).tolist(),
+            "repeated": index.repeated().tolist() if np.any(index.state_N) else [],
+            "cost": shorts(index.sums(index.cost_N)) if np.any(index.cost_N) else [],
         }
+
+    def ends(self, page: int) -> list[dict[str, Any]]:
+        """Return how the episodes of a page ended: why they may have failed, at a glance."""
+        pages = range(0, len(self.index.episodes), _ENDS)
+        start = pages[page]
+        return [self._end(i) for i in range(len(self.index.episodes))[start : start + _ENDS]]
 
     def groups(self, rest: str) -> dict[str, Any]:
         """Return a page of an update's groups; a letter per turn marks what was wrong with it."""
@@ -363,6 +385,7 @@ class ViewedRun:
             "truncated": whole.truncated,
             "error": whole.error,
             "final": whole.final_observation,
+            "end": self._end(number),
             "turns": [
                 {**self._turn(turn, same), "asked": asked}
                 for turn, asked in zip(whole.turns, self._asked.messages(whole), strict=True)
@@ -435,15 +458,36 @@ class ViewedRun:
         }
 
     def top_disagreements(self) -> list[list[Any]]:
-        """Return (episode, turn, gap) of the turns on which the methods differ most."""
+        """Return (episode, turn, gap) where the methods differ most; of an episode, one turn."""
         gap_N, top = self.credits.gaps()
-        found = []
-        for n in top[:_TOP]:
+        found: dict[int, list[Any]] = {}
+        for n in top:
             number = int(self.index.episode_N[n])
-            found.append([number, n - self.index.episodes[number].start, short(gap_N[n])])
-        return found
+            if number not in found:
+                turn = n - self.index.episodes[number].start
+                found[number] = [number, turn, short(gap_N[n])]
+            if len(found) == _TOP:
+                break
+        return list(found.values())
 
     # -- parts of answers ------------------------------------------------------------------------
+
+    def _end(self, number: int) -> dict[str, Any]:
+        """Return an episode's last actions, and the reasons of those that were not executed."""
+        turns = self.index.turns_of(number)
+        reasons = self.index.reasons(turns)
+        refused = ~self.index.grounded_N[turns]
+        said = Counter(
+            reason or "no reason stored" for reason, no in zip(reasons, refused, strict=True) if no
+        )
+        last = range(max(turns.start, turns.stop - _LAST), turns.stop)
+        return {
+            "last": [
+                [_cut(action, 80), bool(refused[n - turns.start])]
+                for n, action in zip(last, self.index.actions(last), strict=True)
+            ],
+            "reasons": [[reason, times] for reason, times in said.most_common()],
+        }
 
     def _turn(self, turn: Turn, same: Mapping[int, int]) -> dict[str, Any]:
         return {
@@ -545,6 +589,10 @@ class ViewedRun:
             "numbers": [place.folder / "metrics.jsonl", place.results],
         }
         return {kind: _stats(paths) for kind, paths in files.items()}
+
+
+def _cut(text: str, most: int = _GOAL) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _stats(paths: Iterable[Path]) -> list[tuple[str, int, int]]:

@@ -16,7 +16,7 @@ async function viewState(place) {
   const data = await ask(run, `state/${state}`);
   const example = await ask(run, `episode/${data.episode[0]}`);
   const seen = example.turns[data.turn[0]];
-  const methods = Object.keys(data.credit);
+  const methods = Object.keys(data.credit).filter((name) => data.credit[name].some(known));
   // Those that tell the turns apart come first: a method may say nothing here.
   const says = (name) => data.credit[name].some((value) => value);
   const shown = truthFirst([...methods].sort((a, b) => says(b) - says(a))).slice(0, METHODS_SHOWN);

@@ -24,9 +24,12 @@ __all__ = ["Episode", "TurnIndex"]
 
 _OF_EPISODES = (
     *("update", "id", "task_id", "task_type", "group", "member", "seed", "success"),
-    *("episode_score", "truncated", "error", "turns"),
+    *("episode_score", "truncated", "error", "turns", "goal"),
 )
-_OF_TURNS = ("turn", "reward", "grounded", "valid_format", "state", "action")
+_OF_TURNS = (
+    *("turn", "reward", "grounded", "valid_format", "state", "action", "ungrounded_reason"),
+    "cost",
+)
 _KEPT_BLOCKS = 2
 """Number of blocks whose texts stay in memory: neighbouring episodes are viewed in sequence."""
 
@@ -70,9 +73,15 @@ class TurnIndex:
     state_N: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     action_N: Any = None
     """Arrow array of strings."""
+    reason_N: Any = None
+    """Why the action was not executed, likewise; empty if it was."""
+    cost_N: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """Dollars; 0 where no price is known."""
     episode_N: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     togo_N: FloatArray = field(default_factory=lambda: np.zeros(0))
     """Undiscounted sum of the rewards from this turn on."""
+    goals: dict[str, str] = field(default_factory=dict)
+    """Goal in words by task."""
     _texts: OrderedDict[Block, Any] = field(default_factory=OrderedDict)
     _named: dict[str, int] = field(default_factory=dict)
     """Keys of episodes, and how many have that name."""
@@ -121,6 +130,27 @@ class TurnIndex:
 
         return [] if not len(turn_K) else list(self.action_N.take(pa.array(turn_K)).to_pylist())
 
+    def reasons(self, turns: slice) -> list[str]:
+        """Return why each of these turns' actions was not executed; empty if it was."""
+        if turns.start == turns.stop:
+            return []
+        found = self.reason_N.slice(turns.start, turns.stop - turns.start).to_pylist()
+        return [reason or "" for reason in found]
+
+    def sums(self, value_N: FloatArray | BoolArray) -> FloatArray:
+        """Return the sum of a column over each episode's turns."""
+        weight_N = np.asarray(value_N, dtype=np.float64)
+        sum_E = np.bincount(self.episode_N, weights=weight_N, minlength=len(self.episodes))
+        return sum_E.astype(np.float64)
+
+    def repeated(self) -> IntArray:
+        """Return of each episode the number of turns in a state that it had been in before."""
+        order_N = np.lexsort((self.state_N, self.episode_N))
+        state_N, episode_N = self.state_N[order_N], self.episode_N[order_N]
+        # 0 is a state that was not recorded.
+        again_N = (np.diff(state_N) == 0) & (np.diff(episode_N) == 0) & (state_N[1:] != 0)
+        return np.bincount(episode_N[1:][again_N], minlength=len(self.episodes))
+
     def trajectory(self, number: int) -> Trajectory:
         """Return a whole episode, read from disk.
 
@@ -155,10 +185,11 @@ class TurnIndex:
             values = {name: getattr(old, name) for name in Episode.__slots__}
             episodes.append(Episode(**{**values, "start": start}))
             start += old.turns
-        found = TurnIndex(self.store, self.env_id, episodes, _texts=self._texts)
+        found = TurnIndex(self.store, self.env_id, episodes, goals=self.goals, _texts=self._texts)
         if len(self):
             found.action_N = self.action_N.take(pa.array(turn_K))
-        for name in ("reward_N", "grounded_N", "valid_N", "state_N", "togo_N"):
+            found.reason_N = self.reason_N.take(pa.array(turn_K))
+        for name in ("reward_N", "grounded_N", "valid_N", "state_N", "togo_N", "cost_N"):
             setattr(found, name, getattr(self, name)[turn_K])
         found.episode_N = _episode_numbers(episodes)
         return found
@@ -182,6 +213,7 @@ class TurnIndex:
                 key = f"{base}~{self._named[base]}"
             self._named[key] = 1
             score = head["episode_score"]
+            self.goals.setdefault(head["task_id"], head["goal"])
             self.episodes.append(
                 Episode(
                     update=head["update"],
@@ -219,6 +251,8 @@ class TurnIndex:
         self.valid_N = whole["valid_format"].to_numpy().astype(np.bool_)
         self.state_N = whole["state"].to_numpy()
         self.action_N = whole["action"]
+        self.reason_N = whole["ungrounded_reason"]
+        self.cost_N = whole["cost"].fill_null(0.0).to_numpy()
         self.episode_N = _episode_numbers(self.episodes)
         self.togo_N = self.reward_N.copy()
         for episode in self.episodes:

@@ -71,6 +71,9 @@ def test_a_run_is_scored_turn_by_turn_and_the_methods_are_compared(recorded, cap
         "Next: creditrl credit",
     ):
         assert words in out
+    parted = out.partition("Where methods differ most")[2].splitlines()
+    ids = next(line.split()[1:] for line in parted if line.split()[:1] == ["episode"])
+    assert len(set(ids)) == len(ids) == 5  # of an episode, one turn
     rows = pq.read_table(recorded / "credit.parquet").to_pylist()
     stored = list(TrajectoryStore(recorded / "trajectories").read_with_update())
     expected = [

@@ -82,7 +82,10 @@ def test_the_run_is_described(made):
     assert (about["episodes"], about["success"], about["method"]) == (16, 0.5, "gigpo")
     assert about["curves"]["success"]["train"][0] == [1, 0.13]
     assert about["curves"]["success"]["validation"][0] == pytest.approx([5, 0.26, 0.15, 0.42])
-    assert made.answer("metric/turn_mean/implicit")["train"][2] == [3, -3]
+    implicit = made.answer("metric/turn_mean/implicit")
+    assert implicit["train"][2] == [3, -3]
+    # As in reports, of 15 updates: at the first 1 to 8, in the middle all around it.
+    assert implicit["mean"][0] == [1, -4.5] and implicit["mean"][14] == [15, -15]
     assert [m["name"] for m in about["methods"]] == ["gigpo (as trained)", "gigpo", "istar", "ppo"]
     assert about["evaluations"][0]["success"]["value"] == 0.25
     columns = made.answer("episodes")
@@ -139,6 +142,7 @@ def test_the_largest_disagreement_is_the_largest_difference_of_ranks(made):
     # gigpo's highest of all are the last turns of the longest episodes, which istar puts lowest.
     assert len(made.answer(f"episode/{best[0]}")["turns"]) == len(SLOW)
     assert best[1] in (0, len(SLOW) - 1)
+    assert len({number for number, _, _ in top}) == len(top) == 16  # no episode twice
 
 
 def test_the_true_advantage_is_shown_but_does_not_count_as_a_disagreement(tmp_path):

@@ -7,16 +7,18 @@ import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from viewed_runs import SIZES
+from viewed_runs import LOST, SIZES, WON, episode
 
 from creditrl.agents.journal import trajectories_path
 from creditrl.cli import run
 from creditrl.errors import DataError
 from creditrl.store import TrajectoryStore
+from creditrl.types import Task
 from creditrl.view.page import export_page
 from creditrl.view.places import find_evaluations, find_place
 from creditrl.view.run import ViewedRun
@@ -42,8 +44,8 @@ def test_an_evaluation_is_viewed_by_its_results(made):
     assert (about["name"], about["agent"], about["evaluation"]) == ("expert", "expert", True)
     assert (about["episodes"], about["success"], about["states"]) == (6, 1.0, True)
     assert about["evaluations"][0]["success"]["value"] == 1.0
-    episode = viewed.answer("episode/0")
-    assert episode["success"] and episode["turns"][0]["action"] and episode["pictures"][0]
+    shown = viewed.answer("episode/0")
+    assert shown["success"] and shown["turns"][0]["action"] and shown["pictures"][0]
     groups = viewed.answer("groups/0/0")["groups"]
     assert [group["episodes"] for group in groups] == [[0], [1], [2], [3], [4], [5]]
 
@@ -201,12 +203,15 @@ def test_the_views_of_an_evaluation(browser, made, artefacts):
     serving = ViewServer([ViewedRun(made / "first.json"), ViewedRun(made / "expert.json")])
     try:
         browser.show(f"{serving.address}/", "run")
-        assert browser.count(".group") == browser.count(".member") == 6
-        assert "Tasks" in browser.text() and "update" not in browser.text("main").lower()
+        # No credit is stored, so there is nothing that squares could show.
+        assert browser.count("a.square") == 0 and browser.count("#episodes tbody tr") == 6
+        assert "Push every box" in browser.text("#episodes")
+        browser.until(lambda: "→" in browser.text("td.ends"), "the last actions")
+        assert "update" not in browser.text("main").lower()
         assert "No credit" not in browser.text()
         (artefacts / "view-evaluation-run.png").write_bytes(browser.picture())
-        browser.script("document.querySelector('.member a.square').click()")
-        browser.until(lambda: browser.view() == "episode", "a square leads to its turn")
+        browser.script("document.querySelector('#episodes td a').click()")
+        browser.until(lambda: browser.view() == "episode", "a row leads to its episode")
         assert "Observation of turn 0" in browser.text(".step.here")
         (artefacts / "view-evaluation-episode.png").write_bytes(browser.picture())
         browser.show(f"{serving.address}/#/difference", "difference")
@@ -228,8 +233,8 @@ def test_from_a_suites_list_to_an_episode_and_back(browser, shelf):
     assert len(links) == 5
     room = next(link for link in links if "VisualSokoban" in link)
     browser.show(room, "run")
-    browser.script("document.querySelector('.member a.square').click()")
-    browser.until(lambda: browser.view() == "episode", "a square leads to its turn")
+    browser.script("document.querySelector('#episodes td a').click()")
+    browser.until(lambda: browser.view() == "episode", "a row leads to its episode")
     browser.until(
         lambda: browser.script(
             "return document.images.length && [...document.images].every(i => i.naturalWidth > 0)"
@@ -246,3 +251,98 @@ def test_an_exported_evaluation_needs_no_server(browser, made, tmp_path):
     file.write_bytes(export_page([ViewedRun(made / "expert.json")]))
     browser.show(f"{file.as_uri()}#/episode/{quote('0/eval/3', safe='')}", "episode")
     assert "solved" in browser.text() and "all tasks" in browser.text()
+
+
+TYPES = ("pick", "clean")
+GOALS = ("put a mug on the shelf", "clean a plate")
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> Path:
+    """An evaluation of 120 episodes of two types; every third is solved, one is invalid."""
+    folder = tmp_path_factory.mktemp("mixed") / "mixed.trajectories"
+    store = TrajectoryStore(folder)
+    episodes = []
+    for n in range(120):
+        solved = n % 3 == 0
+        task = Task(f"t/{n}", TYPES[n % 2], "valid", n, f"{GOALS[n % 2]}, number {n}")
+        found = episode(0, n, WON if solved else LOST, success=solved, group=n)
+        turns = tuple(
+            replace(t, cost=0.001 * n, state=1 + i % 4) for i, t in enumerate(found.turns)
+        )
+        error = "the server was gone" if n == 119 else ""
+        episodes.append(replace(found, id=f"eval/{n}", task=task, turns=turns, error=error))
+    store.append(0, episodes[::-1])  # as they ended
+    store.seal()
+    folder.with_suffix(".json").write_text('{"agent": "made"}')
+    return folder.with_suffix(".json")
+
+
+def test_the_index_says_what_went_wrong_and_what_it_cost(mixed):
+    viewed = ViewedRun(mixed)
+    columns = viewed.answer("episodes")
+    won, lost = columns["key"].index("0/eval/3"), columns["key"].index("0/eval/4")
+    assert columns["goals"][columns["task"][lost]] == "put a mug on the shelf, number 4"
+    assert (columns["refused"][won], columns["malformed"][won], columns["repeated"][won]) == (
+        0,
+        0,
+        1,
+    )
+    assert (columns["refused"][lost], columns["malformed"][lost], columns["repeated"][lost]) == (
+        1,
+        2,
+        2,
+    )
+    assert columns["cost"][lost] == pytest.approx(6 * 0.004)
+    assert viewed.answer("run")["cost"] == pytest.approx(sum(columns["cost"]))
+    assert viewed.answer(f"ends/{lost // columns['ends']}")[lost % columns["ends"]] == {
+        "last": [["go to shelf 2", False], ["take mug 1", False], ["look", False]],
+        "reasons": [["unknown", 1]],
+    }
+    assert "ends/0" in viewed.paths()
+
+
+@pytest.mark.chromium
+def test_episodes_are_sorted_and_filtered(browser, mixed):
+    serving = ViewServer([ViewedRun(mixed)])
+    first = "return document.querySelector('#episodes td a').innerText"
+
+    def pick(label: str, value: str) -> None:
+        browser.script(
+            "const s = document.querySelector(`select[aria-label='${arguments[0]}:']`);"
+            "s.value = arguments[1]; s.dispatchEvent(new Event('change'))",
+            label,
+            value,
+        )
+
+    def sort(name: str) -> None:
+        browser.script(
+            "[...document.querySelectorAll('button.sort')]"
+            ".find(b => b.innerText.startsWith(arguments[0])).click()",
+            name,
+        )
+
+    try:
+        browser.show(f"{serving.address}/", "run")
+        assert browser.cut() == []
+        assert browser.script(first) == "0/eval/0" and browser.count("#episodes tbody tr") == 100
+        browser.script("document.querySelector('#episodes p button').click()")
+        assert browser.count("#episodes tbody tr") == 120
+        sort("cost")
+        sort("cost")
+        assert browser.script(first) == "0/eval/119"
+        assert browser.count("th[aria-sort=descending]") == 1
+        pick("outcome", "not solved")
+        assert browser.script(first) == "0/eval/118" and browser.count("#episodes tbody tr") == 79
+        pick("type", "clean")
+        assert browser.count("#episodes tbody tr") == 39
+        browser.driver.find_element("css selector", "input[type=search]").send_keys("number 113")
+        assert browser.count("#episodes tbody tr") == 1
+        # The choice stays while the reader looks at an episode.
+        browser.script("document.querySelector('#episodes td a').click()")
+        browser.until(lambda: browser.view() == "episode", "the episode")
+        browser.press("1")
+        browser.until(lambda: browser.view() == "run", "the run")
+        assert browser.count("#episodes tbody tr") == 1
+    finally:
+        serving.close()
