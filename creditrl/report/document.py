@@ -48,16 +48,15 @@ class Picture:
 Block = Heading | Paragraph | Table | Picture
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 64rem; padding: 0 1rem;
+body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem;
   color: #1a1a1a; background: #fff; }
 h1, h2, h3 { line-height: 1.2; margin: 2rem 0 .6rem; }
-table { border-collapse: collapse; margin: 1rem 0; font-size: .9rem; display: block;
+table { border-collapse: collapse; margin: 1rem 0; font-size: .85rem; display: block;
   overflow-x: auto; }
-th, td { border-bottom: 1px solid #ddd; padding: .3rem .8rem; text-align: right;
+th, td { border-bottom: 1px solid #ddd; padding: .3rem .6rem; text-align: right;
   font-variant-numeric: tabular-nums; }
 th { border-bottom: 2px solid #888; }
-td:not(.left) { white-space: nowrap; }
-.left { text-align: left; }
+.left { text-align: left; overflow-wrap: anywhere; min-width: 5.5em; }
 img { max-width: 100%; height: auto; }
 """
 
@@ -112,7 +111,7 @@ def _html_table(table: Table) -> str:
     def row(cells: Sequence[str], tag: str) -> str:
         made = [
             f"<{tag}{' class=' + chr(34) + 'left' + chr(34) if i < table.left else ''}>"
-            f"{html.escape(cell)}</{tag}>"
+            f"{html.escape(cell if i < table.left else _kept(cell))}</{tag}>"
             for i, cell in enumerate(cells)
         ]
         return f"<tr>{''.join(made)}</tr>"
@@ -121,6 +120,11 @@ def _html_table(table: Table) -> str:
     return (
         f"<table>\n<thead>{row(table.columns, 'th')}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
     )
+
+
+def _kept(cell: str) -> str:
+    """Return a number that breaks before its interval alone, so that wide tables fit the page."""
+    return re.sub(r"(?<=[^\s\]]) (?=[±%])|(?<=[±~]) | (?=[^\[\]]*\])", "\u00a0", cell)
 
 
 def _line(text: str) -> str:

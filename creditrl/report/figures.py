@@ -165,7 +165,8 @@ def _dress(canvas: Any, axes: Any, figure: Figure) -> None:
         axes.xaxis.set_major_formatter(lambda x, _: _count(x))
     plain_frame(axes)
     if figure.series:
-        canvas.legend(loc="outside right upper", frameon=False, fontsize=9)
+        # Beside the middle: a long title reaches over the upper corner.
+        canvas.legend(loc="outside right center", frameon=False, fontsize=9)
 
 
 def _count(x: float) -> str:

@@ -253,8 +253,9 @@ def _evaluation(place: Path) -> RunRecord:
 def families(runs: Sequence[RunRecord]) -> list[Family]:
     """Return the runs by family, in order of first appearance, with distinct names.
 
-    A family is named after its method; if two share it, after the settings in which they differ;
-    and if these are many, after its first run.
+    A family is named after its method, or its agent; if two share it, also after the settings in
+    which they differ. If these are many, training runs are named after the first run, and an
+    agent's name is followed by its first file's.
 
     Raises:
         ConfigError: two runs of one family have the same seed (a copy would count twice).
@@ -275,7 +276,7 @@ def families(runs: Sequence[RunRecord]) -> list[Family]:
         found.append(Family(_family_name(members[0], alike), tuple(members)))
     names = [family.name for family in found]
     return [
-        family if names.count(family.name) == 1 else replace(family, name=family.members[0].name)
+        family if names.count(family.name) == 1 else replace(family, name=_own(family.members[0]))
         for family in found
     ]
 
@@ -297,10 +298,15 @@ def _family_name(run: RunRecord, alike: Sequence[RunRecord]) -> str:
         if not key.startswith("run.") and len({json.dumps(f.get(key)) for f in flat}) > 1
     ]
     if not differ or len(differ) > _MOST_DIFFERENCES:
-        return run.name
+        return _own(run)
     own = _flat(run.config)
     said = ", ".join(f"{key.rpartition('.')[2]}={_short(own.get(key))}" for key in differ)
     return f"{run.label} {said}"
+
+
+def _own(run: RunRecord) -> str:
+    """Return a name that no other run has."""
+    return run.name if run.kind == "training" else f"{run.label} ({run.name})"
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -135,9 +135,8 @@ def suite_blocks(records: Sequence[SuiteRecord]) -> list[Block]:
             "95 % intervals over tasks: success by Wilson's score, score and executed "
             "actions by Gaffke's, turns by Student's t. "
             "Differences are paired over equal tasks (bootstrap); with `~` unpaired (Newcombe's "
-            "hybrid score), where what was solved of each task is not known. `random`, `expert` "
-            "and `small policy` are the baselines that come with CreditRL, on all tasks of a list "
-            "(`creditrl bench baselines`)."
+            "hybrid score), where what was solved of each task is not known. Baselines come "
+            "with CreditRL, on all tasks of a list (`creditrl bench baselines`)."
         ),
     ]
 
@@ -209,12 +208,8 @@ def suite_figure(records: Sequence[SuiteRecord]) -> Figure:
     names = _lists(records)
     points: dict[str, list[tuple[int, Estimate]]] = {}
     for place, name in enumerate(names):
-        played = sum(name in record.results for record in records)
-        for order, line in enumerate(_lines(name, records, read_baselines())):
-            label = line.agent
-            if order >= played:
-                label = label.removesuffix(_BASELINE) + _BASELINE
-            points.setdefault(label, []).append((place, line.success))
+        for line in _lines(name, records, read_baselines()):
+            points.setdefault(line.agent, []).append((place, line.success))
     series = [
         Series.of_estimates(agent, *zip(*found, strict=True)) for agent, found in points.items()
     ]
@@ -245,14 +240,7 @@ def _lines(
     played = [r for r in records if name in r.results]
     result = played[0].results[name]
     lines = [_line(r.name, r.results[name]) for r in played]
-    names = {r.name for r in records}
-    for row in rows.values():
-        if _same(name, row, result):
-            line = _baseline(name, row)
-            # An agent can have a baseline's name.
-            label = line.agent + _BASELINE if line.agent in names else line.agent
-            lines.append(replace(line, agent=label))
-    return lines
+    return lines + [_baseline(name, row) for row in rows.values() if _same(name, row, result)]
 
 
 def _tasks(result: EvalResult) -> frozenset[str]:
@@ -294,7 +282,8 @@ def _baseline(name: str, row: Row) -> _Line:
     )
     hashes = next(item.hashes for item in listings().values() if item.name == name)
     solved = {key: won == "1" for key, won in zip(hashes, row.solved, strict=False)}
-    return _Line(row.agent, success, cells, solved)
+    # An agent can have a baseline's name.
+    return _Line(row.agent + _BASELINE, success, cells, solved)
 
 
 def _same(name: str, row: Row, result: EvalResult) -> bool:

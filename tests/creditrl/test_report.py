@@ -7,7 +7,7 @@ import math
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -148,6 +148,15 @@ def test_runs_that_differ_only_in_their_seed_are_a_family(tmp_path):
     shutil.copytree(tmp_path / "other", tmp_path / "copy")
     with pytest.raises(ConfigError, match="are the same run: equal settings and seed 0"):
         families(load_runs([tmp_path / "other", tmp_path / "copy"]))
+
+
+def test_an_agents_rows_begin_with_its_name(tmp_path):
+    for name in ("one", "two"):
+        result = evaluation([1, 0], agent="callable:act")
+        options = {f"{name}{i}": i for i in range(4)}  # more differences than a name holds
+        replace(result, env_options=options).write(tmp_path / f"{name}.json")
+    found = families(load_runs([tmp_path / "one.json", tmp_path / "two.json"]))
+    assert [f.name for f in found] == ["callable:act (one)", "callable:act (two)"]
 
 
 def test_runs_with_the_same_folder_name_are_distinguished(tmp_path):

@@ -163,6 +163,14 @@ def test_difficulty_classes_are_sorted_numerically_then_by_name():
     assert [key.partition("/")[2] for key in class_keys([row])] == ["5-9", "10-14", "cool", "pick"]
 
 
+def test_numbers_of_a_page_break_before_their_intervals_alone():
+    cells = ("100.0 [75.8, 100.0]", "~ -2.0 [-3.5, -0.5]", "40.1 ± 3.2", "3/4 (60.8 %), +1.0 %")
+    page = to_html([Table(("a", *"bcde"), (("one two", *cells),))], {}, "t")
+    for shown in ("one two", "100.0 [75.8,\u00a0100.0]", "~\u00a0-2.0 [-3.5,\u00a0-0.5]",
+                  "40.1\u00a0±\u00a03.2", "3/4 (60.8\u00a0%), +1.0\u00a0%"):  # fmt: skip
+        assert f">{shown}</td>" in page
+
+
 def test_text_is_escaped():
     blocks = [
         Heading("<b>runs</b>", 1),

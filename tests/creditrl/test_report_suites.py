@@ -49,8 +49,9 @@ def table(blocks, place: int = 0) -> dict[str, tuple[str, ...]]:
 
 def test_an_agent_is_listed_among_the_baselines_with_paired_differences(suites):
     rows = table(suite_blocks(load_suites([suites / "first"])))
-    assert list(rows)[1:] == ["random", "expert", "small policy"]
-    mine, expert = next(iter(rows.values())), rows["expert"]
+    names = ("random", "expert", "small policy")
+    assert list(rows)[1:] == [f"{name} (baseline)" for name in names]
+    mine, expert = next(iter(rows.values())), rows["expert (baseline)"]
     assert mine[0].startswith("0.0 [0.0, ") and mine[-1] == "-"
     assert expert[0] == "100.0 [96.3, 100.0]"
     # All that the agent does not solve, and the expert does: no spread between the tasks.
@@ -58,7 +59,7 @@ def test_an_agent_is_listed_among_the_baselines_with_paired_differences(suites):
     committed = read_baselines()["VisualSokoban", "small policy"]
     low, high = committed.success_low, committed.success_high
     assert not committed.solved, "it was not kept, so the difference is unpaired"
-    assert rows["small policy"][-1].startswith("~ +72.0 [") and low < 0.72 < high
+    assert rows["small policy (baseline)"][-1].startswith("~ +72.0 [") and low < 0.72 < high
 
 
 def test_the_committed_baselines_are_paired_task_by_task(suites):
@@ -191,10 +192,12 @@ def test_bad_input_is_a_one_line_error(content, suites, tmp_path, monkeypatch, c
 @pytest.mark.chromium
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_a_leaderboard_fits_the_window(browser, suites, artefacts, tmp_path, size):
-    folders = [str(suites / name) for name in ("random", "few", "first")]
+    folders = [str(suites / name) for name in ("random", "few", "first", "expert")]
     assert run(["report", "--leaderboard", *folders, "--out", str(tmp_path / "board")]) == 0
     (page,) = (tmp_path / "board").glob("*.html")
     browser.size(*size)
     browser.driver.get(page.as_uri())
     (artefacts / f"leaderboard-{size[0]}.png").write_bytes(browser.picture())
     browser.assert_fits()
+    if size == SIZES[0]:
+        assert browser.cut() == []
