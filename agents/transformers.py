@@ -23,7 +23,14 @@ import numpy as np
 from creditrl.agents.chat_format import ChatFormat
 from creditrl.agents.choices import Choices, TokenTree, check_actions, tree_of
 from creditrl.agents.decoding import LogitMemo, choose_tokens, chunk_prompts, merge_equal, mix_seed
-from creditrl.agents.kv_cache import cache_argument, cache_of
+from creditrl.agents.kv_cache import (
+    cache_argument,
+    cache_of,
+    has_states,
+    put_back,
+    require_trees,
+    select_rows,
+)
 from creditrl.agents.pictures import (
     PictureReader,
     load_adapter,
@@ -140,7 +147,7 @@ class TransformersAgent:
         if token_budget is None:
             on_cpu = next(model.parameters()).device.type == "cpu"
             token_budget = _CPU_BUDGET if on_cpu else _GPU_BUDGET
-        _check(temperature, top_p, max_new_tokens, token_budget, actions)
+        _check(temperature, top_p, max_new_tokens, token_budget, actions, model)
         self.model = model
         self.tokenizer = tokenizer
         self.temperature = temperature
@@ -166,6 +173,7 @@ class TransformersAgent:
         self._context = _context_limit(model)
         self._vocabulary = _vocabulary(model)
         self._forward_args = _forward_args(model)
+        self._cache_tried = False
         self.stop = tuple(stop)
         self._text = TokenText(tokenizer, self.stop_ids, stop, self.chat_format.opening)
         self._may_stop_V: torch.Tensor | None = None
@@ -237,7 +245,7 @@ class TransformersAgent:
         other.reseed(seed)
         _check(
             *(other.temperature, other.top_p, other.max_new_tokens),
-            *(other.token_budget, other.actions),
+            *(other.token_budget, other.actions, other.model),
         )
         other._choices = Choices(other.chat_format, other.max_new_tokens, other.actions)
         return other
@@ -327,6 +335,8 @@ class TransformersAgent:
         steps = self.max_new_tokens
         trees = self._trees(prompts, prompt_ids)
         with torch.inference_mode(), _evaluating(self.model):
+            if steps > 1 and not self._cache_tried:
+                self._require_cache()
             if steps == 1:
                 logits_UV = self._next_logits(distinct, images)
                 owner_B = torch.tensor(owner, device=logits_UV.device)
@@ -735,9 +745,10 @@ class TransformersAgent:
             at_P = row_P1[chosen]
             # Reading appends to the rows' cache, which others need unchanged.
             cache = rows.cache if len(row_P) <= size else copy.deepcopy(rows.cache)
-            cache.batch_select_indices(at_P)
-            sees_PNN = torch.from_numpy(batch.sees_PNN[chosen]).to(device)
             past = cache.get_seq_length()
+            require_trees(_base(self.model).config, past + most)
+            select_rows(cache, at_P)
+            sees_PNN = torch.from_numpy(batch.sees_PNN[chosen]).to(device)
             before = torch.ones((len(at_P), past), dtype=torch.bool, device=device)
             if rows.mask is not None:
                 before = rows.mask[at_P].bool()
@@ -765,21 +776,94 @@ class TransformersAgent:
         import torch
 
         parent_R = torch.tensor([row for row, _ in news], device=self.device)
-        rows.cache.batch_select_indices(parent_R)
+        select_rows(rows.cache, parent_R)
         last_R1 = rows.position[parent_R, -1:]
-        read = self._prefill(
-            [ids for _, ids in news],
-            cache=True,
-            past=rows.cache,
-            past_mask=None if rows.mask is None else rows.mask[parent_R],
-            begin=(last_R1.squeeze(1) + 1).tolist(),
-        )
+        mask = None if rows.mask is None else rows.mask[parent_R]
+        added = [ids for _, ids in news]
+        if has_states(rows.cache):
+            read = self._read_on_states(_Rows(rows.logits, rows.cache, mask, last_R1), added)
+        else:
+            read = self._prefill(
+                added,
+                cache=True,
+                past=rows.cache,
+                past_mask=mask,
+                begin=(last_R1.squeeze(1) + 1).tolist(),
+            )
         idle_R = torch.tensor([not ids for _, ids in news], device=self.device)
         # A row that reads nothing keeps its logits.
         idle_R1 = idle_R.unsqueeze(1)
         read.logits = torch.where(idle_R1, rows.logits[parent_R], read.logits)
         read.position = torch.where(idle_R1, last_R1, read.position[:, -1:])
         return read
+
+    def _read_on_states(self, rows: _Rows, added: list[tuple[int, ...]]) -> _Rows:
+        """Read tokens after each row, for some rows none, of a model with recurrent layers.
+
+        Padding between a row's tokens would change its states. So the tokens are read in as many
+        passes as they have different lengths, and rows that a pass only pads get theirs back.
+        """
+        import torch
+
+        longest = max(map(len, added))
+        pads = [longest - len(ids) for ids in added]
+        pad_R1 = torch.tensor(pads, device=self.device).unsqueeze(1)
+        place_L = torch.arange(longest, device=self.device)
+        ids_RL = torch.tensor(
+            [(0,) * pad + ids for pad, ids in zip(pads, added, strict=True)], device=self.device
+        )
+        mask_RL = None
+        if rows.mask is not None or any(pads):
+            before_RL = rows.mask
+            if before_RL is None:  # all rows are equally long
+                before_RL = ids_RL.new_ones((len(added), int(rows.position[0, -1]) + 1))
+            mask_RL = torch.cat([before_RL, (place_L >= pad_R1).long()], dim=1)
+        position_RL = rows.position + 1 + (place_L - pad_R1).clamp(min=0)
+        read = rows
+        for start, end in itertools.pairwise(sorted({*pads, longest})):
+            restore = put_back(rows.cache, (pad_R1[:, 0] > start).nonzero()[:, 0])
+            read = self._forward(
+                ids_RL[:, start:end],
+                None if mask_RL is None else mask_RL[:, : mask_RL.shape[1] - longest + end],
+                position_RL[:, start:end],
+                rows.cache,
+                True,
+            )
+            restore()
+        return read
+
+    def _require_cache(self) -> None:
+        """Raise unless rows of a cache of an unusual kind go on as in one plain pass.
+
+        Tried once, on a few tokens: releases of transformers differ in what such caches hold.
+        """
+        import torch
+        from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+        self._cache_tried = True
+        base = _base(self.model)
+        usual = (DynamicLayer, DynamicSlidingWindowLayer)
+        if all(type(layer) in usual for layer in DynamicCache(config=base.config).layers):
+            return
+        begun = [(1, 2, 3, 4, 5), (3, 1, 4)]
+        added = [(1, (2, 5)), (0, ()), (0, (4,)), (1, (1, 3, 2))]
+        found = ""
+        try:
+            read = self._read_on(self._prefill(begun, cache=True), added)
+            for logits_V, (row, ids) in zip(read.logits, added, strict=True):
+                whole = torch.tensor([begun[row] + ids], device=self.device)
+                plain_V = base(input_ids=whole, use_cache=False).logits[0, -1].float()
+                # bfloat16 rounds by 0.4 % at each step.
+                if not (logits_V - plain_V).abs().max() <= 0.05 * plain_V.abs().max():
+                    found = "its logits differ from those of one pass"
+        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+            found = next(iter(str(error).splitlines()), type(error).__name__)
+        if found:
+            raise ConfigError(
+                f"The sampler in this process cannot go on from the cache of a model of type "
+                f"{base.config.model_type!r} ({found}): expected a family that `creditrl doctor` "
+                "lists, or sampling by vLLM."
+            )
 
     def _prefill(
         self,
@@ -876,7 +960,7 @@ class TransformersAgent:
             fed[parent_R] = token_R
             at_K = parent_R if at_K is None else parent_R[at_K]
         else:
-            rows.cache.batch_select_indices(parent_R)
+            select_rows(rows.cache, parent_R)
             mask = None if mask is None else mask[parent_R]
             position = position[parent_R]
             fed = token_R
@@ -1026,9 +1110,16 @@ class _Rows:
 
 
 def _check(
-    temperature: float, top_p: float, max_new_tokens: int, token_budget: int, actions: str
+    temperature: float,
+    top_p: float,
+    max_new_tokens: int,
+    token_budget: int,
+    actions: str,
+    model: Any,
 ) -> None:
     check_actions(actions)
+    if actions == "choice":
+        require_trees(_base(model).config)
     for name, value, fine, expected in (
         ("temperature", temperature, temperature > 0, "above 0 (greedy=True for the best token)"),
         ("top_p", top_p, 0 < top_p <= 1, "in (0, 1]"),

@@ -77,6 +77,7 @@ for _name in (
     "small_runs",
     "programs",
     "byte_tokens",
+    "model_families",
     "viewed_runs",
     "walker",
     "env_helpers",

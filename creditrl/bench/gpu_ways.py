@@ -16,6 +16,7 @@ from creditrl.bench.gpu_record import NEEDS_CUDA, Found, GpuBench, Table, peak_b
 from creditrl.bench.train_ours import Ours
 from creditrl.bench.train_work import TrainWork, episodes
 from creditrl.trainers.batch import build_rows, micro_batches
+from creditrl.trainers.models.checkpointing import decoder_of
 from creditrl.trainers.models.forward import head_scores
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _trace(policy: Policy) -> None:
     """Only trace: on a CPU, compiling the traced code takes a minute."""
     import torch
 
-    for function in (type(policy.base.get_decoder().layers[0]).forward, head_scores):
+    for function in (type(decoder_of(policy.base).layers[0]).forward, head_scores):
         policy._compiled[function] = torch.compile(function, dynamic=True, backend="eager")
 
 
@@ -192,7 +193,7 @@ def _packed_logprobs(policy: Policy, rows: Any) -> torch.Tensor:
     places = np.concatenate([np.arange(length) for length in rows.length_R])
     position = torch.from_numpy(places).to(device)[None]
     # Restarting positions show transformers where a row starts.
-    hidden = policy.base.get_decoder()(input_ids=ids, position_ids=position, use_cache=False)
+    hidden = decoder_of(policy.base)(input_ids=ids, position_ids=position, use_cache=False)
     at_M = torch.from_numpy(rows.offset_R[rows.row_M] + rows.position_M).to(device)
     logits_MV = policy.base.get_output_embeddings()(hidden.last_hidden_state[0, at_M]).float()
     token_M = torch.from_numpy(rows.token_M).to(device)

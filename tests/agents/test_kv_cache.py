@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
-from creditrl.agents.kv_cache import cache_of
+import pytest
+
+from creditrl.agents.kv_cache import cache_of, has_states, put_back, select_rows
 
 
 class NewOutput(dict[str, Any]):
@@ -19,3 +22,23 @@ class NewOutput(dict[str, Any]):
 
 def test_an_output_without_a_cache_gives_none() -> None:
     assert cache_of(NewOutput()) is None
+
+
+class Layer:
+    """A layer of states, by their numbers."""
+
+    def __init__(self, state: Any) -> None:
+        self.conv_states = state
+
+
+def test_rows_of_states_are_selected_and_put_back() -> None:
+    torch = pytest.importorskip("torch")
+    cache = SimpleNamespace(layers=[Layer({0: torch.arange(3.0), 1: None})])
+    assert has_states(cache)
+    select_rows(cache, torch.tensor([2, 0, 0]))
+    held = cache.layers[0].conv_states
+    assert held[0].tolist() == [2, 0, 0] and held[1] is None
+    put = put_back(cache, torch.tensor([1]))
+    held[0] += 5
+    put()
+    assert held[0].tolist() == [7, 0, 5]

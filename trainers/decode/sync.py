@@ -22,6 +22,7 @@ from creditrl.agents.vllm_engine import TokenEngine
 from creditrl.agents.vllm_server import ServerEngine
 from creditrl.errors import EngineError
 from creditrl.trainers.decode.engine_config import SyncConfig
+from creditrl.trainers.models.checkpointing import decoder_of
 from creditrl.trainers.models.lora import POLICY_ADAPTER, has_lora, without_lora
 from creditrl.trainers.models.policy import Policy
 
@@ -289,7 +290,7 @@ def next_logprobs(
         if any(images):
             assert policy.pictures is not None, "who shows pictures has a reader"
             inputs = policy.pictures.embed(policy.base, ids, images)
-        last = policy.base.get_decoder()(**inputs, use_cache=False).last_hidden_state[:, -1]
+        last = decoder_of(policy.base)(**inputs, use_cache=False).last_hidden_state[:, -1]
         logits = policy.base.get_output_embeddings()(last).float()
     return torch.log_softmax(logits, dim=-1).cpu()
 

@@ -12,7 +12,14 @@ from typing import Any
 
 from creditrl.errors import ConfigError
 
-__all__ = ["blocks_of", "checkpointed"]
+__all__ = ["blocks_of", "checkpointed", "decoder_of"]
+
+
+def decoder_of(model: Any) -> Any:
+    """Return a causal language model without its output layer."""
+    decoder = model.get_decoder()
+    # Llama 4's text model is its own "language_model".
+    return decoder.model if decoder is model else decoder
 
 
 def blocks_of(decoder: Any) -> list[Any]:

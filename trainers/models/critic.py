@@ -18,6 +18,7 @@ from creditrl.trainers.batch import RowBatch, Rows
 from creditrl.trainers.credit.gae import explained_variance
 from creditrl.trainers.losses.config import ValueLossConfig
 from creditrl.trainers.models.base import Batch, LearnedModel, zero_head
+from creditrl.trainers.models.checkpointing import decoder_of
 from creditrl.trainers.models.lora import without_lora
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.running_scale import RunningScale
@@ -94,7 +95,7 @@ class Critic(LearnedModel):
         self.fits = 0
         self.scale = RunningScale(self.config.normalise_rate)
         copied = self.config.kind == "copy"
-        body = without_lora(policy.model).get_decoder().eval() if copied else None
+        body = decoder_of(without_lora(policy.model)).eval() if copied else None
         hidden = 0 if copied else self.config.hidden
         head, self._last = zero_head(policy.hidden_size, hidden, seed)
         self.net = torch.nn.ModuleDict({"head": head})

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from creditrl.agents.kv_cache import require_trees
 from creditrl.agents.pictures import PictureReader
 from creditrl.agents.tree_scores import TreeBatch
 from creditrl.errors import ConfigError, CreditInputError
 from creditrl.trainers.batch import RowBatch
-from creditrl.trainers.models.checkpointing import blocks_of, checkpointed
+from creditrl.trainers.models.checkpointing import blocks_of, checkpointed, decoder_of
 from creditrl.trainers.models.prefix import (
     SharedPrefixes,
     can_share,
@@ -68,7 +69,7 @@ class Layers:
         import torch
 
         ids = torch.arange(4, device=device).unsqueeze(0)
-        decoder = model.get_decoder()
+        decoder = decoder_of(model)
         local_tail = shares = False
         with torch.no_grad():
             theirs = model(input_ids=ids, use_cache=False).logits
@@ -157,6 +158,7 @@ class Forward:
         row_P, length_P, tree_P = pair_P3.T
         batch = TreeBatch([rows.trees[k] for k in tree_P.tolist()])
         width = int(length_P.max()) + batch.ids_PN.shape[1]
+        require_trees(self.model.config, width)
         ids_PW = np.zeros((len(row_P), width), dtype=np.int64)
         position_PW = np.zeros_like(ids_PW)
         sees_PWW = np.broadcast_to(np.tri(width, dtype=np.bool_), (len(row_P), width, width)).copy()
@@ -206,7 +208,7 @@ class Forward:
         if not self.layers.plain_head:
             logits_UV = self.model(**inputs, use_cache=False).logits[row_U, column_U]
             return score_tokens(logits_UV, of_E, token_E, temperature, False)[0]
-        decoder = self.model.get_decoder()
+        decoder = decoder_of(self.model)
         again = self.checkpointing and torch.is_grad_enabled()
         with checkpointed(decoder) if again else nullcontext():
             out = decoder(**inputs, use_cache=False)
@@ -262,7 +264,7 @@ class Forward:
         """Return the last hidden state at U positions, [U, D]."""
         import torch
 
-        decoder = self.model.get_decoder()
+        decoder = decoder_of(self.model)
         again = self.checkpointing and torch.is_grad_enabled()
         pictured = any(images)
 
@@ -428,7 +430,7 @@ def _tries_prefixes(model: Any, ids: torch.Tensor) -> bool:
 
     if not can_share(model):
         return False
-    decoder = model.get_decoder()
+    decoder = decoder_of(model)
     ids_RL = torch.cat([ids, ids.flip(1)]).repeat(1, 2)
     ids_RL = torch.cat([ids_RL[:1], ids_RL[:1], ids_RL])
     ids_RL[1, -1] = 0

@@ -41,6 +41,8 @@ __all__ = [
 
 POLICY_ADAPTER = "default"
 """Name of the policy's adapter; others belong to learned models."""
+_MAMBA = ("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h")
+"""Model types in which peft refuses adapters of ``out_proj``."""
 
 
 def attach_lora(model: PreTrainedModel, config: LoRAConfig, seed: int = 0) -> PeftModel:
@@ -179,7 +181,12 @@ def without_lora(model: Any) -> Any:
 def _peft_config(model: Any, config: LoRAConfig) -> PeftConfig:
     import peft
 
-    names = {name.rsplit(".", 1)[-1] for name, part in model.named_modules() if _linear(part)}
+    parts = {name.rsplit(".", 1)[-1]: part for name, part in model.named_modules() if _linear(part)}
+    # Routers return more than their product; Mamba's kernels read the weights around an adapter.
+    barred = {name for name, part in parts.items() if _own_linear(part)}
+    if model.config.model_type in _MAMBA:
+        barred |= {"out_proj"}
+    names = parts.keys() - barred
     for target in config.targets:
         if target not in names:
             raise ConfigError(
@@ -191,6 +198,7 @@ def _peft_config(model: Any, config: LoRAConfig) -> PeftConfig:
         lora_alpha=config.alpha,
         lora_dropout=config.dropout,
         target_modules=list(config.targets) or "all-linear",
+        exclude_modules=sorted(barred) or None,
         bias="none",
         task_type="CAUSAL_LM",
     )
@@ -218,3 +226,8 @@ def _linear(module: Any) -> bool:
     import torch
 
     return isinstance(module, torch.nn.Linear)
+
+
+def _own_linear(module: Any) -> bool:
+    """Return whether a linear layer is of a model's own kind, e.g. a router."""
+    return type(module).__module__.startswith("transformers.models.")

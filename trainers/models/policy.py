@@ -23,6 +23,7 @@ from creditrl.agents.transformers import device_of
 from creditrl.errors import CheckpointError, ConfigError, require_extra
 from creditrl.trainers.batch import RowBatch, Rows, micro_batches
 from creditrl.trainers.models.attention import keep_fused
+from creditrl.trainers.models.checkpointing import decoder_of
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.forward import Forward, Layers
 from creditrl.trainers.models.lora import (
@@ -275,7 +276,7 @@ class Policy:
         self._known_layers()  # tests the whole model
         for model in filter(lambda m: m is not None, (self.model, self._reference)):
             base = model.get_base_model() if has_lora(model) else model
-            self._sharded.append(ShardedModel(model, base.get_decoder(), self.ranks))
+            self._sharded.append(ShardedModel(model, decoder_of(base), self.ranks))
 
     def unshard(self) -> None:
         """Gather all weights on every rank again; the model is another object afterwards."""

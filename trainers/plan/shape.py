@@ -19,6 +19,7 @@ from creditrl.agents.pretrained import local_model
 from creditrl.errors import DataError
 from creditrl.trainers.methods.base import method_info
 from creditrl.trainers.models.backbone import Backbone
+from creditrl.trainers.models.checkpointing import decoder_of
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.small import build_small_policy
@@ -197,7 +198,7 @@ def _build(model: Any, lora: LoRAConfig | None, method: Any) -> list[tuple[Any, 
 
 def _equal_layers(model: Any) -> int:
     """Return the number of the decoder's layers if all have the same weights; otherwise 0."""
-    layers = getattr(model.get_decoder(), "layers", ())
+    layers = getattr(decoder_of(model), "layers", ())
     kinds = {tuple((name, p.shape) for name, p in one.named_parameters()) for one in layers}
     return len(layers) if len(kinds) == 1 else 0
 
