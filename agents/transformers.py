@@ -1165,9 +1165,13 @@ def _context_limit(model: Any) -> int:
     return int(getattr(config, "max_position_embeddings", None) or 2**31)
 
 
-def _forward_args(model: Any) -> dict[str, int]:
+def _forward_args(model: Any) -> dict[str, torch.Tensor]:
+    import torch
+
     names = inspect.signature(_base(model).forward).parameters
-    return {"logits_to_keep": 1} if "logits_to_keep" in names else {}
+    # An index copies the last states. A slice of them has strides with which a frozen output layer
+    # is multiplied row by row.
+    return {"logits_to_keep": torch.tensor([-1])} if "logits_to_keep" in names else {}
 
 
 def _weights_stamp(model: Any) -> tuple[tuple[int, int], ...]:

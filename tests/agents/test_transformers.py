@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 from vllm_serving import model_logprobs
 
@@ -268,3 +270,17 @@ def test_a_conversation_only_grows(chat_model, chat_tokenizer):
         assert reply.logprobs == pytest.approx(model_logprobs(chat_model, reply, 1.3), abs=5e-5)
         prefix = reply.prompt_ids + reply.token_ids
         text = chat.more([Message("user", f"Observation: {turn}")], reply.finished)
+
+
+def test_a_frozen_output_layer_gets_whole_rows_of_states(model, word_tokenizer):
+    # A slice of the last states has strides with which a frozen layer is multiplied row by row.
+    model = copy.deepcopy(model).requires_grad_(False)
+    given = []
+    model.lm_head.register_forward_hook(lambda part, inputs, out: given.append(inputs[0]))
+    agent = TransformersAgent(model, word_tokenizer, max_new_tokens=2, seed=0)
+    ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    found = agent._forward(ids, None, torch.arange(3).expand(2, -1), None, False).logits
+    assert given[-1].shape[:2] == (2, 1) and given[-1].is_contiguous()
+    sliced = model(input_ids=ids, logits_to_keep=1, use_cache=False).logits[:, -1]
+    assert not given[-1].is_contiguous()
+    torch.testing.assert_close(found, sliced)  # products of other shapes round differently
