@@ -255,7 +255,7 @@ def test_a_failed_compilation_is_a_one_line_message(make_policy, episodes_of, mo
         ("Mistral", {"sliding_window": 4}),
         ("Mixtral", {"num_local_experts": 4}),
         ("GPT2", {}),
-        ("Gemma2", {"head_dim": 8, "final_logit_softcapping": 1.0}),
+        ("Gemma2", {"head_dim": 8, "final_logit_softcapping": 300.0}),
         ("Granite", {"logits_scaling": 3.0}),
     ],
 )
