@@ -34,7 +34,8 @@ class ExportPolicyOptions:
     which: Literal["last", "best"] = "last"
     """Checkpoint: the last one, or the one that was best on the validation split."""
     merge: bool = False
-    """Merge adapters (LoRA) into the weights; the default."""
+    """Merge adapters (LoRA) into the weights; the default, unless bfloat16 weights would lose more
+    than a tenth of what training changed."""
     adapter: bool = False
     """Export only the adapters; a base model that training changed goes to ``base/``."""
     overwrite: bool = False
@@ -85,16 +86,19 @@ def _export(run: str, options: ExportPolicyOptions, to: str) -> int:
     from creditrl.trainers.after.export import export_policy
     from creditrl.trainers.after.push import push_policy
 
-    form = export_policy(
+    form, loss = export_policy(
         run,
         to,
         which=options.which,
-        adapter=options.adapter,
+        adapter=True if options.adapter else False if options.merge else None,
         overwrite=options.overwrite,
         trust=options.trust,
     )
     what = {"full": "all weights", "merged": "adapters merged", "adapter": "adapters alone"}[form]
     print(f"The policy of {run} ({options.which}): {what}, with its model card.")
+    if loss is not None:
+        kept = "" if form == "merged" else ", so they stay separate (--merge merges them anyway)"
+        print(f"{loss}{kept}.")
     if options.to is not None:
         wrote(to)
     model = to

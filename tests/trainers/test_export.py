@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -164,3 +166,27 @@ def test_an_impossible_request_is_a_one_line_error(
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("scale", "form"), [(1e-4, "adapter"), (0.3, "merged")])
+def test_a_merge_that_bfloat16_would_undo_leaves_the_adapters_separate(
+    lora_run, tmp_path, capsys, scale, form
+):
+    run_folder = shutil.copytree(lora_run, tmp_path / "run")
+    policy = Policy.load(run_folder / "policy" / "last")
+    policy.model.to(torch.bfloat16)
+    torch.manual_seed(0)
+    for name, weight in policy.model.named_parameters():
+        if ".lora_B." in name:
+            weight.data = torch.randn(weight.shape) * scale
+    policy.save(run_folder / "policy" / "last")
+    to = exported(run_folder, tmp_path / "policy")
+    assert (to / "adapter_config.json").exists() == (form == "adapter")
+    said = capsys.readouterr().out
+    assert re.search(r"rounded to bfloat16 change log-probabilities by 0\.\d{4} nats a token", said)
+    assert ("so they stay separate" in said) == (form == "adapter")
+    text = (to / "README.md").read_text("utf-8")
+    assert ("rounded to bfloat16" in text) == (form == "merged")
+    if form == "adapter":
+        exported(run_folder, to, "--merge", "--overwrite")
+        assert not (to / "adapter_config.json").exists()

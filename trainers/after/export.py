@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shlex
 import shutil
-from dataclasses import replace
+from collections import deque
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
+
+import numpy as np
 
 from creditrl.agents.prompting import Prompting
 from creditrl.config import read_toml
@@ -17,15 +21,20 @@ from creditrl.files import write_atomic
 from creditrl.outside_json import read_object_file
 from creditrl.runs import RunFolder
 from creditrl.trainers.after.model_card import CardFacts, model_card
+from creditrl.trainers.batch import Rows, build_rows
 from creditrl.trainers.build import load_policy
 from creditrl.trainers.config import TrainConfig, resolve
 from creditrl.trainers.methods.base import method_info
 from creditrl.trainers.models.lora import has_lora
 from creditrl.trainers.models.policy import Policy
 
-__all__ = ["export_policy"]
+__all__ = ["Exported", "MergeLoss", "export_policy"]
 
 _ADAPTER_CONFIG = "adapter_config.json"
+_MOST_LOST = 0.1
+"""Share of the change by training that rounding may undo before adapters stay separate."""
+_EPISODES = 8
+"""Number of the last stored episodes on which that is measured."""
 
 
 def export_policy(
@@ -33,10 +42,10 @@ def export_policy(
     to: str | os.PathLike[str],
     *,
     which: Literal["last", "best"] = "last",
-    adapter: bool = False,
+    adapter: bool | None = None,
     overwrite: bool = False,
     trust: bool = False,
-) -> str:
+) -> Exported:
     """Write a run's policy and its model card to a folder, atomically.
 
     Args:
@@ -44,12 +53,13 @@ def export_policy(
         to: the new folder.
         which: the last weights, or the best ones on the validation split.
         adapter: keep LoRA adapters separate, together with their base model if it cannot be loaded
-            from elsewhere; otherwise they are merged into the weights.
+            from elsewhere; False merges them into the weights. None merges them unless weights of
+            16 bits lose too much of them.
         overwrite: replace ``to`` if it is already such a folder.
         trust: import the plugins that the run's config names.
 
     Returns:
-        ``"full"``, ``"merged"`` or ``"adapter"``: what was written.
+        What was written.
 
     Raises:
         DataError: there is no such run, or it has no such policy.
@@ -67,10 +77,17 @@ def export_policy(
         raise ConfigError(
             f"{folder.path} trained all weights, so there is no adapter: leave --adapter out."
         )
+    loss: MergeLoss | None = None
+    if adapted and not adapter:
+        merged = policy.merged()
+        if _bits(merged) < 32:
+            loss = _merge_loss(policy, merged, _some_rows(folder, policy))
+        if adapter is None and loss is not None and loss.share > _MOST_LOST:
+            adapter = True
+        else:
+            policy = merged
     form = "adapter" if adapter else "merged" if adapted else "full"
     own_base = policy.has_own_base if adapter else False
-    if form == "merged":
-        policy = policy.merged()
     policy.base.generation_config.max_new_tokens = config.rollout.max_new_tokens
     draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -82,8 +99,10 @@ def export_policy(
         if own_base:
             _name_base(draft / _ADAPTER_CONFIG, str((target / "base").resolve()))
         try:
-            facts = _facts(config, folder, which, form)
-            card = model_card(replace(facts, own_base=own_base))
+            facts = replace(_facts(config, folder, which, form), own_base=own_base)
+            if form == "merged" and loss is not None:
+                facts = replace(facts, merge=f"{loss}.")
+            card = model_card(facts)
         except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise DataError(
                 f"{folder.path}: this version of CreditRL cannot read its results.json or "
@@ -95,7 +114,81 @@ def export_policy(
         draft.rename(target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return form
+    return Exported(form, loss)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeLoss:
+    """What rounding merged weights changes, in nats per token of stored replies."""
+
+    dtype: str
+    """Type of the weights."""
+    lost: float
+    """Mean difference of log-probabilities between the merged policy and the trained one."""
+    change: float
+    """The same between the trained policy and its base model."""
+
+    @property
+    def share(self) -> float:
+        """Return ``lost`` as a share of ``change``."""
+        return self.lost / max(self.change, 1e-12)
+
+    def __str__(self) -> str:
+        return (
+            f"Adapters summed in float32 and rounded to {self.dtype} change log-probabilities by "
+            f"{self.lost:.4f} nats a token, where training changed them by {self.change:.4f}"
+        )
+
+
+class Exported(NamedTuple):
+    """What an export wrote."""
+
+    form: str
+    """``"full"``, ``"merged"`` or ``"adapter"``."""
+    loss: MergeLoss | None
+    """What merging loses, or would have lost; None if nothing is rounded."""
+
+
+def _bits(policy: Policy) -> int:
+    return 8 * min(weight.itemsize for weight in policy.model.parameters())
+
+
+def _some_rows(folder: RunFolder, policy: Policy) -> Rows:
+    """Return some of a run's last replies, of random tokens if it stored none."""
+    last = deque(folder.store().read(), _EPISODES)
+    rows = build_rows([episode for episode in last if not episode.error])
+    if rows.num_tokens:
+        return rows
+    ids = np.random.default_rng(0).integers(len(policy.tokenizer), size=(_EPISODES, 32))
+    row_M, position_M = (at.ravel() for at in np.indices((_EPISODES, 31)))
+    return Rows(
+        ids=ids.ravel().astype(np.int32),
+        offset_R=np.arange(_EPISODES + 1) * 32,
+        row_M=row_M,
+        position_M=position_M,
+        token_M=ids[:, 1:].ravel(),
+        turn_M=row_M,
+        episode_M=row_M,
+        index_M=np.arange(len(row_M)),
+    )
+
+
+def _merge_loss(policy: Policy, merged: Policy, rows: Rows) -> MergeLoss:
+    """Return what merging loses, computed in float32."""
+
+    def wide(one: Policy) -> Policy:
+        model = copy.deepcopy(one.model).float()
+        return Policy(model, one.tokenizer, image_processor=one.image_processor)
+
+    live = wide(policy)
+    with live.reference():
+        base_M = live.score(rows)
+    live_M = live.score(rows)
+    rounded_M = wide(merged).score(rows)
+    dtype = str(next(merged.model.parameters()).dtype).removeprefix("torch.")
+    return MergeLoss(
+        dtype, float(np.abs(rounded_M - live_M).mean()), float(np.abs(base_M - live_M).mean())
+    )
 
 
 def _check_target(target: Path, overwrite: bool) -> None:

@@ -55,6 +55,8 @@ class CardFacts:
     commit: str | None
     versions: Mapping[str, str]
     """Versions of CreditRL and of the packages that it records."""
+    merge: str = ""
+    """What merging the adapters changed, if it did."""
 
 
 def model_card(facts: CardFacts) -> str:
@@ -147,7 +149,7 @@ def _what(facts: CardFacts) -> str:
     return (
         f"A policy for `{facts.environment}`, {chosen[facts.which]}{after}. It began as {begun} "
         f"and was trained with `{facts.method}` ({facts.paper}), recipe `{facts.recipe}`, by "
-        f"CreditRL. {made}"
+        f"CreditRL. {made}" + (f" {facts.merge}" if facts.merge else "")
     )
 
 

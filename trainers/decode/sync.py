@@ -323,7 +323,7 @@ def _named(policy: Policy, *, fold: bool) -> Iterator[tuple[str, torch.Tensor]]:
         owner = name.removesuffix(".base_layer.weight")
         if fold and owner != name:
             change = layers[owner].get_delta_weight(POLICY_ADAPTER)
-            weight = weight + change.detach().to(weight.dtype)
+            weight = (weight.float() + change.detach().float()).to(weight.dtype)
         yield name.replace(".base_layer.", "."), weight
 
 

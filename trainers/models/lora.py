@@ -51,7 +51,8 @@ def attach_lora(model: PreTrainedModel, config: LoRAConfig, seed: int = 0) -> Pe
     A fresh adapter changes nothing: its second factor is 0. Equal seeds give equal first factors.
 
     Raises:
-        ConfigError: no layer has one of the names in ``config.targets``.
+        ConfigError: no layer has one of the names in ``config.targets``, or one is an output layer
+            whose weight is the embedding's.
     """
     require_extra("peft", "train")
     return _adapted(model, _peft_config(model, config), seed)
@@ -61,21 +62,21 @@ def load_lora(model: PreTrainedModel, folder: str | os.PathLike[str]) -> PeftMod
     """Return the model with the adapters of a folder, to train further."""
     with _without_future_warnings():
         adapted = load_adapter(model, str(folder), is_trainable=True)
+    _refuse_tied(adapted)
     return adapted.eval()  # type: ignore[no-any-return]
 
 
 def renew_lora(model: PeftModel, seed: int = 0) -> PeftModel:
     """Fold the adapters into the base weights and reset them; the output does not change."""
-    config = model.peft_config["default"]
-    return _adapted(model.merge_and_unload(), config, seed)
+    config = model.peft_config[POLICY_ADAPTER]
+    return _adapted(_folded(model), config, seed)
 
 
 def merge_lora(model: PeftModel) -> PreTrainedModel:
     """Return a copy of the base model with the policy's adapters folded into its weights."""
     import copy
 
-    merged: Any = copy.deepcopy(model)
-    return merged.merge_and_unload(adapter_names=[POLICY_ADAPTER])  # type: ignore[no-any-return]
+    return _folded(copy.deepcopy(model))
 
 
 def add_lora(model: PeftModel, name: str, config: LoRAConfig, seed: int = 0) -> None:
@@ -178,6 +179,38 @@ def without_lora(model: Any) -> Any:
     return copied.unload() if has_lora(copied) else copied
 
 
+def _folded(model: PeftModel) -> PreTrainedModel:
+    """Fold the policy's adapters into the base weights in place, and return the base model.
+
+    Sums are made in float32 and rounded once; 16-bit weights lose changes smaller than their step.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for layer in model.modules():
+        if isinstance(layer, BaseTunerLayer):
+            weight = layer.get_base_layer().weight
+            dtype = weight.dtype
+            weight.data = weight.data.float()
+            layer.merge(adapter_names=[POLICY_ADAPTER])
+            weight.data = weight.data.to(dtype)
+    return model.unload()  # type: ignore[no-any-return]
+
+
+def _refuse_tied(model: Any) -> None:
+    """Raise if adapters sit on a weight that input and output embedding share.
+
+    Folded into it, they would change both.
+    """
+    base = model.get_base_model()
+    parts = base.get_input_embeddings(), base.get_output_embeddings()
+    weights = [getattr(part, "base_layer", part).weight for part in parts]
+    if weights[0] is weights[1] and any(hasattr(part, "base_layer") for part in parts):
+        raise ConfigError(
+            "The adapters sit on the embedding, which is also the output layer of this model "
+            "(tie_word_embeddings): expected policy.lora.targets without either."
+        )
+
+
 def _peft_config(model: Any, config: LoRAConfig) -> PeftConfig:
     import peft
 
@@ -211,6 +244,7 @@ def _adapted(model: PreTrainedModel, config: PeftConfig, seed: int) -> PeftModel
     with torch.random.fork_rng(devices=[]), _without_future_warnings():
         torch.manual_seed(seed)
         adapted: PeftModel = peft.get_peft_model(model, config).eval()
+    _refuse_tied(adapted)
     return adapted
 
 

@@ -315,6 +315,31 @@ def test_an_error_inside_the_reference_leaves_the_policy_live(make_policy):
     assert policy.model is live
 
 
+def test_adapters_are_folded_in_float32(make_policy):
+    policy = make_policy(lora=LoRAConfig(rank=2))
+    disturb(policy)
+    wide = {n: w.clone() for n, w in policy.merged().model.state_dict().items()}
+    policy.model.to(torch.bfloat16)
+    layer = policy.base.model.layers[0].mlp.up_proj
+    exact = layer.base_layer.weight.float() + layer.get_delta_weight("default").float()
+    merged = policy.merged().model.model.layers[0].mlp.up_proj.weight
+    assert merged.dtype == torch.bfloat16
+    assert torch.equal(merged, exact.bfloat16())
+    torch.testing.assert_close(
+        merged.float(), wide["model.layers.0.mlp.up_proj.weight"], rtol=1e-2, atol=1e-3
+    )
+
+
+def test_adapters_of_an_output_layer_that_is_the_embedding_are_refused(make_policy):
+    targets = ("q_proj", "lm_head")
+    with pytest.raises(ConfigError, match="tie_word_embeddings.*policy.lora.targets without"):
+        make_policy(lora=LoRAConfig(rank=2, targets=targets))
+    policy = make_policy(lora=LoRAConfig(rank=2, targets=targets), tie_embeddings=False)
+    disturb(policy)
+    ids = torch.arange(6)[None]
+    torch.testing.assert_close(policy.merged().model(ids).logits, policy.model(ids).logits)
+
+
 # ---- saving and loading -------------------------------------------------------------------------
 
 
