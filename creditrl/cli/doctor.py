@@ -23,6 +23,7 @@ from typing import Any, Literal
 from creditrl._checkout import CHECKOUT
 from creditrl._origin import install_command
 from creditrl._version import __version__
+from creditrl.agents.families import TESTED
 from creditrl.cli.data import official_data
 from creditrl.console import console, next_step, table
 from creditrl.flags import override
@@ -89,6 +90,7 @@ def diagnose() -> list[Finding]:
         findings.append(_extra(extra))
     torch, broken = _imported("torch")
     findings += _torch(torch, broken)
+    findings += _families()
     findings += [_vllm(torch), _ray(), _chromium()]
     findings += _data()
     findings += [_tests(), _endpoint()]
@@ -232,6 +234,23 @@ def _imported(name: str) -> tuple[Any, str]:
         return importlib.import_module(name), ""
     except Exception as error:  # a missing shared library, an old symbol
         return None, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+def _families() -> Iterator[Finding]:
+    """Say which families of models are tested and in the installed transformers."""
+    if importlib.util.find_spec("transformers") is None:
+        return
+    tested = sorted(name for names in TESTED.values() for name in names)
+    lacking = [
+        name
+        for name in tested
+        if importlib.util.find_spec(f"transformers.models.{name.removesuffix('_text')}") is None
+    ]
+    here = ", ".join(name for name in tested if name not in lacking)
+    advice = ""
+    if lacking:
+        advice = f"{', '.join(lacking)}: expected a newer transformers."
+    yield Finding("models", "families", "ok", f"tested: {here}", advice)
 
 
 def _nvidia() -> bool:

@@ -31,7 +31,8 @@ def test_in_the_test_environment_both_commands_work_without_network_requests(mon
     told = json.loads(out)
     assert told["works"] == {"train": True, "pytest": True} and "a-secret" not in out
     assert {found["part"] for found in told["findings"]} == {
-        *("machine", "disk", "packages", "torch", "engines", "data", "tests", "endpoints")
+        *("machine", "disk", "packages", "torch", "models", "engines", "data", "tests"),
+        "endpoints",
     }
     assert run(["doctor"]) == 0
     assert "Next: creditrl train @quickstart" in capsys.readouterr().out

@@ -7,6 +7,8 @@ import pytest
 from model_families import FAMILIES, family_model
 from small_runs import make_trajectory
 
+from creditrl._checkout import CHECKOUT
+from creditrl.agents.families import TESTED
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.errors import ConfigError
 from creditrl.trainers.batch import build_rows
@@ -58,6 +60,15 @@ def converse(model, tokenizer, actions):
         for replies, reply in zip(said, agent.act(prompts), strict=True):
             replies.append(reply)
     return said
+
+
+def test_the_families_that_are_named_are_those_that_are_tested():
+    named = [name for names in TESTED.values() for name in names]
+    assert sorted(named) == sorted(FAMILIES) == sorted(set(named))
+    guide = CHECKOUT / "docs" / "guides" / "training.md"
+    rows = [line for line in guide.read_text("utf-8").splitlines() if line.startswith("| ")]
+    for kind, names in TESTED.items():
+        assert f"| {kind} | {', '.join(f'`{name}`' for name in names)} |" in rows
 
 
 @pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
