@@ -50,7 +50,14 @@ from creditrl.types import Prompt, Reply, ReplyList
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["TransformersAgent", "device_of", "load_tokenizer", "quiet_bars", "require_folder"]
+__all__ = [
+    "TransformersAgent",
+    "device_of",
+    "load_tokenizer",
+    "quiet_bars",
+    "require_embedded",
+    "require_folder",
+]
 
 _NEW_TOKENS = 256
 _CPU_BUDGET, _GPU_BUDGET = 32_768, 131_072
@@ -323,6 +330,8 @@ class TransformersAgent:
             plain_ids = self._text.plain_ids(prompts, self._context)
             prompts = [self._pictures.marked(prompt) for prompt in prompts]
         prompt_ids = self._text.prompt_ids(prompts, self._context)
+        if len(self.tokenizer) > self._vocabulary:
+            require_embedded(self.model, max(map(max, prompt_ids)))
         images = [prompt.images for prompt in prompts] if self._pictures is not None else []
         distinct, owner = prompt_ids, list(range(len(prompts)))
         if any(images):
@@ -1039,6 +1048,17 @@ def load_tokenizer(path_or_name: str) -> Any:
     if declared in ("PreTrainedTokenizerFast", "TokenizersBackend"):
         return PreTrainedTokenizerFast.from_pretrained(path_or_name)
     return AutoTokenizer.from_pretrained(path_or_name, trust_remote_code=False)
+
+
+def require_embedded(model: Any, highest: int) -> None:
+    """Raise :class:`ConfigError` if a model has no embedding of a token id."""
+    rows = int(_base(model).get_input_embeddings().weight.shape[0])
+    if highest >= rows:
+        raise ConfigError(
+            f"The tokenizer gave token {highest:,}, and the model has embeddings of {rows:,} "
+            "tokens: expected the model's own tokenizer, or a model whose embedding was enlarged "
+            "(resize_token_embeddings)."
+        )
 
 
 def device_of(name: str | None) -> str:

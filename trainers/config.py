@@ -573,6 +573,11 @@ def _check_together(config: TrainConfig, where: str) -> None:
             f"clone.noise is {noise}, but noise cannot be added to the recorded episodes of "
             "clone.from_run: expected clone.noise 0."
         )
+    if config.policy.lora is not None and config.policy.lora.dropout and not config.clone.on:
+        raise ConfigError(
+            f"{where}: policy.lora.dropout is {config.policy.lora.dropout}, and it is for cloning, "
+            "which is off: expected 0, or demonstrations (--clone.episodes)."
+        )
     check_pictures(config, get_form(rollout.form))
     if config.policy.compile and config.policy.checkpointing:
         raise ConfigError(

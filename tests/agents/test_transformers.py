@@ -8,7 +8,7 @@ from vllm_serving import model_logprobs
 from creditrl.agents.base import Agent
 from creditrl.agents.transformers import TransformersAgent
 from creditrl.envs.prompt import Message
-from creditrl.errors import ConfigError, DataError
+from creditrl.errors import ConfigError, DataError, DivergedError
 from creditrl.types import Prompt
 
 torch = pytest.importorskip("torch")
@@ -284,3 +284,18 @@ def test_a_frozen_output_layer_gets_whole_rows_of_states(model, word_tokenizer):
     sliced = model(input_ids=ids, logits_to_keep=1, use_cache=False).logits[:, -1]
     assert not given[-1].is_contiguous()
     torch.testing.assert_close(found, sliced)  # products of other shapes round differently
+
+
+@pytest.mark.parametrize("options", [{}, {"greedy": True}, {"max_new_tokens": 1}])
+def test_weights_that_are_not_finite_are_one_line(model, make, options):
+    damaged = copy.deepcopy(model)
+    damaged.model.layers[0].mlp.up_proj.weight.data[0, 0] = torch.nan
+    with pytest.raises(DivergedError, match="logits are not finite.*or its training diverged"):
+        make(model=damaged, **options).act(ask(ROOMS))
+
+
+def test_a_token_beyond_the_embedding_is_one_line(model_maker, make):
+    agent = make(model=model_maker(vocabulary=8))
+    assert agent.act(ask(["#P_"]))
+    with pytest.raises(ConfigError, match="gave token 8, and the model has embeddings of 8"):
+        agent.act(ask(["#P_", "up"]))

@@ -20,7 +20,8 @@ class LoRAConfig(Checked):
     alpha: Count = 16
     """The update is scaled by alpha / rank (twice the rank is usual)."""
     dropout: Annotated[float, Bounds(0, 1, open_high=True)] = 0.0
-    """Dropout before the adapter, in [0, 1). Use 0 for RL: ratios must compare equal networks."""
+    """Dropout before the policy's adapter while it clones, in [0, 1). RL is without: its ratios
+    must compare equal networks."""
     targets: tuple[str, ...] = ()
     """Names of the linear layers that get one, e.g. ``("q_proj", "v_proj")``; empty: all but the
     output layer (Dettmers et al. 2023, "QLoRA", section 5)."""

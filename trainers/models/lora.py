@@ -26,6 +26,7 @@ __all__ = [
     "LoRAConfig",
     "add_lora",
     "attach_lora",
+    "dropping",
     "has_lora",
     "is_whole",
     "load_lora",
@@ -89,6 +90,11 @@ def add_lora(model: PeftModel, name: str, config: LoRAConfig, seed: int = 0) -> 
 
     if name in model.peft_config:
         raise ConfigError(f"The model has an adapter {name!r} already: choose another name.")
+    if config.dropout:
+        raise ConfigError(
+            f"The adapter of the model {name!r} has dropout {config.dropout}: expected 0. Only the "
+            "policy's has some, while it clones."
+        )
     adapter = _peft_config(model.get_base_model(), config)
     with torch.random.fork_rng(devices=[]), _without_future_warnings():
         torch.manual_seed(seed)
@@ -118,6 +124,19 @@ def only_own_lora(model: Any) -> Iterator[None]:
         if has_lora(model):
             for name in set(model.peft_config) - before:
                 model.delete_adapter(name)
+
+
+@contextmanager
+def dropping(model: Any) -> Iterator[None]:
+    """Apply the dropout before adapters for the duration of the context."""
+    parts = [part for name, part in model.named_modules() if ".lora_dropout." in name]
+    for part in parts:
+        part.train()
+    try:
+        yield
+    finally:
+        for part in parts:
+            part.eval()
 
 
 def lora_state(model: PeftModel, name: str = POLICY_ADAPTER) -> dict[str, Any]:
@@ -188,7 +207,7 @@ def _folded(model: PeftModel) -> PreTrainedModel:
 
     for layer in model.modules():
         if isinstance(layer, BaseTunerLayer):
-            weight = layer.get_base_layer().weight
+            weight: Any = layer.get_base_layer().weight
             dtype = weight.dtype
             weight.data = weight.data.float()
             layer.merge(adapter_names=[POLICY_ADAPTER])

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from creditrl.agents.pictures import PictureReader
-from creditrl.agents.transformers import device_of
+from creditrl.agents.transformers import device_of, require_embedded
 from creditrl.errors import CheckpointError, ConfigError, require_extra
 from creditrl.trainers.batch import RowBatch, Rows, micro_batches
 from creditrl.trainers.models.attention import keep_fused
@@ -470,6 +470,8 @@ class Policy:
 
     def micro_batches(self, rows: Rows, token_budget: int) -> list[tuple[RowBatch, bool]]:
         """Return this rank's micro-batches, and whether each counts; see :meth:`Ranks.deal`."""
+        if len(self.tokenizer) > self.base.config.get_text_config().vocab_size and len(rows.ids):
+            require_embedded(self.base, int(rows.ids.max()))
         return self.ranks.divide(
             lambda budget: micro_batches(rows, budget), token_budget, rows.length_R
         )

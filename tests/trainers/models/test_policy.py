@@ -9,7 +9,7 @@ import pytest
 from creditrl.errors import CheckpointError, ConfigError, DataError
 from creditrl.trainers.batch import build_rows, micro_batches
 from creditrl.trainers.models.configs import LoRAConfig, SmallPolicyConfig
-from creditrl.trainers.models.lora import add_lora
+from creditrl.trainers.models.lora import add_lora, dropping
 from creditrl.trainers.models.policy import Policy
 
 torch = pytest.importorskip("torch")
@@ -464,3 +464,21 @@ def test_unknown_adapter_targets_name_the_known_layers(make_policy):
     assert some.num_trainable < everywhere.num_trainable
     assert all(p.requires_grad == ("lora" in n) for n, p in everywhere.model.named_parameters())
     assert not any("lm_head" in n for n, p in everywhere.model.named_parameters() if "lora" in n)
+
+
+def test_dropout_is_applied_only_where_it_is_asked(make_policy):
+    policy = make_policy(lora=LoRAConfig(rank=2, dropout=0.5))
+    disturb(policy)
+    at = (np.arange(8)[None], np.array([0]), np.array([7]))
+    still = policy.hidden_at(*at)
+    with dropping(policy.model):
+        assert not torch.equal(policy.hidden_at(*at), policy.hidden_at(*at))
+    torch.testing.assert_close(policy.hidden_at(*at), still)
+    with pytest.raises(ConfigError, match="'critic' has dropout 0.1: expected 0"):
+        add_lora(policy.model, "critic", LoRAConfig(dropout=0.1))
+
+
+def test_a_row_with_a_token_beyond_the_embedding_is_one_line(make_family, episodes_of):
+    policy = make_family("Llama", {"vocab_size": 4})
+    with pytest.raises(ConfigError, match="embeddings of 4 tokens"):
+        policy.score(build_rows(episodes_of("window")))
