@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from creditrl.errors import DivergedError
+
 if TYPE_CHECKING:
     import torch
 
@@ -72,6 +74,9 @@ def choose_tokens(
 
     Returns:
         Tokens int64 [K] and their log-probabilities float32 [K].
+
+    Raises:
+        DivergedError: a row of logits is not finite.
     """
     import torch
 
@@ -82,6 +87,12 @@ def choose_tokens(
     if top_p < 1.0 and not greedy:
         logits_RV = nucleus(torch.log_softmax(logits_RV, dim=-1), top_p)
     share_RV = torch.softmax(logits_RV, dim=-1)
+    # One NaN or infinity makes the whole row NaN.
+    if bool(share_RV[:, 0].isnan().any()):
+        raise DivergedError(
+            "The model's logits are not finite numbers: its weights are damaged, or its training "
+            "diverged. Expected a policy from before that."
+        )
     token_K = _draw(share_RV, row_K, uniform_K) if best_R is None else best_R[row_K]
     return token_K, share_RV[row_K, token_K].log()
 

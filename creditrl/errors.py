@@ -78,6 +78,10 @@ class CreditInputError(CreditRLError, ValueError):
     """A credit function got a table without a column it needs, or with NaN in it."""
 
 
+class DivergedError(CreditInputError, ArithmeticError):
+    """NaN or infinity in what a model computes: its weights are damaged, or training diverged."""
+
+
 class SnapshotError(CreditRLError, ValueError):
     """A snapshot that does not belong here, or a wrapper whose state cannot be saved."""
 

@@ -19,11 +19,11 @@ from typing import IO, Any
 import torch
 
 from creditrl.disk import writing
-from creditrl.errors import CheckpointError
+from creditrl.errors import CheckpointError, DivergedError
 from creditrl.files import sha256_of
 from creditrl.outside_json import read_json_file
 
-__all__ = ["FORMAT", "latest_checkpoint", "load_checkpoint", "save_checkpoint"]
+__all__ = ["FORMAT", "latest_checkpoint", "load_checkpoint", "require_finite", "save_checkpoint"]
 
 FORMAT = 1
 """Layout version of a checkpoint folder; other layouts are refused."""
@@ -76,6 +76,13 @@ def latest_checkpoint(folder: Path) -> Path | None:
     """Return the newest complete checkpoint of a run, or None."""
     found = _whole(folder)
     return found[-1] if found else None
+
+
+def require_finite(weights: Mapping[str, Any]) -> None:
+    """Raise :class:`DivergedError` for weights with NaN, infinity or numbers near it."""
+    for name, weight in weights.items():
+        if not bool(weight.float().square().sum().isfinite()):
+            raise DivergedError(f"The weights of {name} are not finite numbers.")
 
 
 def load_checkpoint(path: Path, expect: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

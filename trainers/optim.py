@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from creditrl.errors import DivergedError
 from creditrl.trainers.batch import RowBatch, Rows, micro_batches
 from creditrl.trainers.collect.tasks import stream
 from creditrl.trainers.config import OptimConfig
@@ -137,6 +138,8 @@ class PolicyOptimizer:
                 metrics = self._backward(rows, tokens, advantage_M, chosen_M, counts_M)
                 self.policy.ranks.average_gradients(self.parameters)
                 norm = clip_gradients(self.parameters, self.cfg.grad_clip)
+                if not math.isfinite(norm):
+                    raise DivergedError(f"The gradient's norm is {norm}: expected a finite number.")
                 self.adamw.step()
                 with torch.no_grad():
                     for p, exact in self._rounded:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from creditrl.agents.prompting import Prompting
 from creditrl.agents.prompts import get_form
 from creditrl.agents.transformers import device_of
 from creditrl.config import to_mapping
-from creditrl.errors import CheckpointError, CreditRLError
+from creditrl.errors import CheckpointError, CreditRLError, DivergedError
 from creditrl.metrics import MetricSinks
 from creditrl.progress import Progress
 from creditrl.runs import RunFolder
@@ -24,7 +25,12 @@ from creditrl.trainers.after.clone_baseline import CloneComparison
 from creditrl.trainers.after.result import TrainResult, write_result
 from creditrl.trainers.assemble import Assembler
 from creditrl.trainers.build import build_policy, weights_hash
-from creditrl.trainers.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from creditrl.trainers.checkpoint import (
+    latest_checkpoint,
+    load_checkpoint,
+    require_finite,
+    save_checkpoint,
+)
 from creditrl.trainers.clone import Demonstrations, clone_expert
 from creditrl.trainers.config import TrainConfig, training_hash
 from creditrl.trainers.decode.make_sampler import make_sampler
@@ -35,6 +41,7 @@ from creditrl.trainers.fit_tasks import fit_tasks
 from creditrl.trainers.held_out import HeldOut, held_out_row, validation_row
 from creditrl.trainers.loop import Trainer
 from creditrl.trainers.methods.base import Method, method_info
+from creditrl.trainers.models.lora import dropping
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.parallel.distributed import check_shared, follow
 from creditrl.trainers.parallel.ranks import ALONE, Ranks
@@ -128,7 +135,22 @@ class Run:
         self._opened: list[Callable[[], None]] = []
 
     def all(self) -> TrainResult:
-        """Run every phase."""
+        """Run every phase.
+
+        Raises:
+            DivergedError: the policy computes NaN or infinity; names the last good checkpoint.
+        """
+        try:
+            return self._all()
+        except DivergedError as error:
+            good = latest_checkpoint(self.folder.checkpoints)
+            last = f"The last good checkpoint is {good}." if good else "There is no checkpoint yet."
+            raise DivergedError(
+                f"The run diverged: {error} {last} Start a new run with a lower optim.lr "
+                "(clone.optim.lr if it is cloning)."
+            ) from error
+
+    def _all(self) -> TrainResult:
         policy = self.built()
         checkpoint = latest_checkpoint(self.folder.checkpoints)
         if checkpoint is None:
@@ -221,10 +243,16 @@ class Run:
         trainer = self.assembler.trainer(policy)
         state, meta = load_checkpoint(checkpoint, self.expected())
         try:
+            require_finite(state["policy"]["weights"])
             trainer.load_state_dict(state)
             self.best_validation = float(state["best_validation"])
             self.seconds = {str(name): float(value) for name, value in state["seconds"].items()}
             self.cpu_before = float(state["cpu_seconds"])
+        except DivergedError as error:
+            raise CheckpointError(
+                f"{checkpoint} is of a run that had diverged: {error} Delete it to resume from the "
+                "checkpoint before it, or start a new run with a lower optim.lr."
+            ) from error
         except (CreditRLError, torch.cuda.OutOfMemoryError):
             raise
         except Exception as error:  # torch's, or anything that values of wrong types cause
@@ -261,9 +289,11 @@ class Run:
         with self.progress.phase("train", updates=budget.updates, seconds=budget.seconds) as show:
             while not trainer.done:
                 turns = trainer.clock.turns
-                metrics, trajectories = trainer.update()
+                cloning = self.method.collection == "demonstrations"
+                with dropping(trainer.policy.model) if cloning else nullcontext():
+                    metrics, trajectories = trainer.update()
                 update = trainer.clock.updates
-                if self.method.collection == "demonstrations":
+                if cloning:
                     metrics |= self.demonstrations.held_out_loss(trainer)
                 if beside:
                     self.comparison.begin_beside(trainer.clock, self.seconds.get("clone", 0.0))
@@ -321,12 +351,14 @@ class Run:
         """Write a checkpoint of the training phase, if there is none for this update."""
         if trainer.clock.updates == self.saved:
             return
+        state = trainer.state_dict()
+        require_finite(state["policy"]["weights"])
         self.saved = trainer.clock.updates
         save_checkpoint(
             self.folder.checkpoints,
             trainer.clock.updates,
             {
-                **trainer.state_dict(),
+                **state,
                 "best_validation": self.best_validation,
                 "seconds": dict(self.seconds),
                 "cpu_seconds": self.cpu_before + time.process_time(),

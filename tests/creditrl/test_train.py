@@ -360,3 +360,37 @@ def test_validation_keeps_the_best_policy_and_measures_it_in_its_own_type(
     assert found == {"after": "torch.bfloat16", "best": "torch.bfloat16"}
     assert (folder / "policy" / "best" / "config.json").is_file()
     assert "best on validation" in capsys.readouterr().out
+
+
+def test_a_run_that_diverges_names_its_last_good_checkpoint(tmp_path, capsys, monkeypatch):
+    from creditrl.trainers.checkpoint import load_checkpoint, save_checkpoint
+    from creditrl.trainers.optim import PolicyOptimizer
+
+    folder = tmp_path / "run"
+    checkpoints = folder / "checkpoints"
+
+    def update(self, *args, own=PolicyOptimizer.update, **options):
+        metrics = own(self, *args, **options)
+        if (checkpoints / "update_000001").is_dir():
+            self.parameters[0].data.mul_(1e30)
+        return metrics
+
+    flags = ["--clone.episodes=0", "--run.checkpoint-every=1"]
+    with monkeypatch.context() as patch:
+        patch.setattr(PolicyOptimizer, "update", update)
+        assert train(f"--run.folder={folder}", *QUICK, *flags, "--budget.updates=4") == 2
+    said = capsys.readouterr().err
+    assert "The run diverged: The weights of" in said
+    assert re.search(
+        r"last good checkpoint is \S+update_000001\. Start a new run with a lower", said
+    )
+    assert not (checkpoints / "update_000002").exists()
+
+    state, meta = load_checkpoint(checkpoints / "update_000001", {})
+    next(iter(state["policy"]["weights"].values()))[:] = float("nan")
+    held = {name: meta[name] for name in ("method", "config_hash")}
+    save_checkpoint(checkpoints, 1, state, held, 2)
+    assert run(["train", f"--run.folder={folder}", "--run.resume", "--budget.updates=4"]) == 2
+    assert re.search(
+        r"update_000001 is of a run that had diverged.*Delete it", capsys.readouterr().err
+    )

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from creditrl.errors import CreditInputError
+from creditrl.errors import CreditInputError, DivergedError
 from creditrl.trainers.losses.aggregate import aggregation_weights
 from creditrl.trainers.losses.columns import Column, constant, index, numpy_column
 from creditrl.trainers.losses.config import PolicyLossConfig
@@ -155,7 +155,7 @@ def policy_loss(
             "sampler_logprob_M": sampler,
             "entropy_M": entropy_M,
         }
-        raise CreditInputError(_what_is_not_finite(columns, numpy_column(episode_M)))
+        raise DivergedError(_what_is_not_finite(columns, numpy_column(episode_M)))
     metrics |= {name: part.detach() for name, part in parts.items()}
     metrics["loss"] = loss.detach()
     return loss, metrics

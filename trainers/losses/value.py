@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from creditrl.errors import CreditInputError
+from creditrl.errors import CreditInputError, DivergedError
 from creditrl.trainers.losses.columns import Column, constant
 from creditrl.trainers.losses.config import ValueLossConfig
 
@@ -66,7 +66,7 @@ def value_loss(
     loss = 0.5 * (weight * worst).sum()
     if not bool(torch.isfinite(loss)):
         row = int(torch.argmin(torch.isfinite(weight * worst).int()))
-        raise CreditInputError(
+        raise DivergedError(
             f"The value loss is not finite at row {row}: value {float(value[row])}, target "
             f"{float(target[row])}; expected finite numbers."
         )
