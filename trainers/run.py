@@ -50,6 +50,9 @@ from creditrl.trainers.pictures import pictured_form
 
 __all__ = ["Run", "help_training", "run_training"]
 
+_TOOK = 0.9
+"""Share of the clone's change below which a line says what its reference lacks."""
+
 T = TypeVar("T")
 
 
@@ -211,7 +214,12 @@ class Run:
         if reference and (cloned or config.policy.lora is None):
             # The reference is the cloned policy. This creates new adapters, so it comes before the
             # optimizer; untrained adapters have no effect.
-            policy.freeze_reference()
+            share = policy.freeze_reference()
+            if share < _TOOK:
+                self.progress.line(
+                    f"{self.config.policy.dtype} weights took {share:.0%} of what cloning changed "
+                    "in the adapters; with policy.dtype float32 they take all of it"
+                )
         self.folder.add_results({"start": {"weights": weights_hash(policy)}})
         trainer = self.assembler.trainer(policy)
         before = self.timed("evaluate", lambda: self.held_out.evaluate(policy))

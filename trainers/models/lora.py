@@ -67,17 +67,23 @@ def load_lora(model: PreTrainedModel, folder: str | os.PathLike[str]) -> PeftMod
     return adapted.eval()  # type: ignore[no-any-return]
 
 
-def renew_lora(model: PeftModel, seed: int = 0) -> PeftModel:
-    """Fold the adapters into the base weights and reset them; the output does not change."""
+def renew_lora(model: PeftModel, seed: int = 0) -> tuple[PeftModel, float]:
+    """Fold the adapters into the base weights and reset them.
+
+    Returns:
+        The model, and the share of their change that the base weights took: 1 in float32, where the
+        output stays the same.
+    """
     config = model.peft_config[POLICY_ADAPTER]
-    return _adapted(_folded(model), config, seed)
+    base, share = _folded(model)
+    return _adapted(base, config, seed), share
 
 
 def merge_lora(model: PeftModel) -> PreTrainedModel:
     """Return a copy of the base model with the policy's adapters folded into its weights."""
     import copy
 
-    return _folded(copy.deepcopy(model))
+    return _folded(copy.deepcopy(model))[0]
 
 
 def add_lora(model: PeftModel, name: str, config: LoRAConfig, seed: int = 0) -> None:
@@ -198,21 +204,30 @@ def without_lora(model: Any) -> Any:
     return copied.unload() if has_lora(copied) else copied
 
 
-def _folded(model: PeftModel) -> PreTrainedModel:
-    """Fold the policy's adapters into the base weights in place, and return the base model.
+def _folded(model: PeftModel) -> tuple[PreTrainedModel, float]:
+    """Fold the policy's adapters into the base weights in place.
 
     Sums are made in float32 and rounded once; 16-bit weights lose changes smaller than their step.
+
+    Returns:
+        The base model, and the share of the change that is left: the projection of what the weights
+        changed on what they should have.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
+    kept = asked = 0.0
     for layer in model.modules():
         if isinstance(layer, BaseTunerLayer):
             weight: Any = layer.get_base_layer().weight
             dtype = weight.dtype
-            weight.data = weight.data.float()
+            before = weight.data.float()
+            weight.data = before.clone()
             layer.merge(adapter_names=[POLICY_ADAPTER])
+            change = weight.data - before
             weight.data = weight.data.to(dtype)
-    return model.unload()  # type: ignore[no-any-return]
+            kept += float((change * (weight.data.float() - before)).sum())
+            asked += float(change.square().sum())
+    return model.unload(), kept / asked if asked else 1.0
 
 
 def _refuse_tied(model: Any) -> None:

@@ -386,19 +386,23 @@ class Policy:
 
     # ---- the reference --------------------------------------------------------------------------
 
-    def freeze_reference(self) -> None:
+    def freeze_reference(self) -> float:
         """Make the current policy the reference.
 
         Without adapters this stores a copy of the weights: the policy's memory a second time.
         Adapters are folded into the base weights and reset, which costs nothing later; call it
         before the optimizer is built, because the trained parameters are new ones.
+
+        Returns:
+            The share of the adapters' change that the base weights took: 1, or less in bfloat16.
         """
         with self.ranks.together("freeze"):
             if not has_lora(self.model):
                 self._reference = without_lora(self.model).eval().requires_grad_(False)
-                return
-            self.model = renew_lora(self.model, self._seed + 1)
+                return 1.0
+            self.model, share = renew_lora(self.model, self._seed + 1)
             self._base_moved = True
+            return share
 
     @contextmanager
     def reference(self) -> Iterator[Policy]:

@@ -330,6 +330,18 @@ def test_adapters_are_folded_in_float32(make_policy):
     )
 
 
+@pytest.mark.parametrize(("scale", "low", "high"), [(1e-5, 0.0, 0.5), (1.0, 0.95, 1.05)])
+def test_a_reference_says_how_much_of_the_adapters_its_weights_took(make_policy, scale, low, high):
+    policy = make_policy(lora=LoRAConfig(rank=2))
+    disturb(policy)
+    assert policy.freeze_reference() == pytest.approx(1.0, abs=1e-6)
+    for name, weight in policy.model.named_parameters():
+        weight.data = weight.data.bfloat16() if ".lora_" not in name else weight.data
+        if ".lora_B." in name:
+            weight.data.normal_(0, scale)
+    assert low <= policy.freeze_reference() < high
+
+
 def test_adapters_of_an_output_layer_that_is_the_embedding_are_refused(make_policy):
     targets = ("q_proj", "lm_head")
     with pytest.raises(ConfigError, match="tie_word_embeddings.*policy.lora.targets without"):
