@@ -16,10 +16,10 @@ __all__ = ["blocks_of", "checkpointed", "decoder_of"]
 
 
 def decoder_of(model: Any) -> Any:
-    """Return a causal language model without its output layer."""
+    """Return a model without its output layer; itself if it has none."""
     decoder = model.get_decoder()
-    # Llama 4's text model is its own "language_model".
-    return decoder.model if decoder is model else decoder
+    # Llama 4's text model says that it is its own.
+    return decoder.model if decoder is model and hasattr(model, "lm_head") else decoder
 
 
 def blocks_of(decoder: Any) -> list[Any]:
