@@ -17,7 +17,7 @@ import numpy as np
 from creditrl.agents.conversation import Conversation
 from creditrl.checked import Bounds, Checked, Count
 from creditrl.envs.state import hash_state
-from creditrl.errors import ConfigError, SnapshotError
+from creditrl.errors import ConfigError, CreditInputError, SnapshotError
 from creditrl.trainers.collect.base import CollectContext, Collected, Collector, cannot_restore
 from creditrl.trainers.collect.seen import SeenStates
 from creditrl.trainers.collect.tasks import stream
@@ -108,26 +108,30 @@ class _Node:
     state: int
     passed: tuple[int, ...]
     """States before it on its branch."""
-    ended: bool = False
-    success: bool = False
-    outcome: float = 0.0
-    """R_success of a branch that ended here."""
+    success: bool | None = None
+    """Whether a branch that ended here succeeded; None: none ended here."""
+    outcome: float | None = None
+    """Its R_success."""
 
     @property
     def depth(self) -> int:
         return len(self.path)
+
+    @property
+    def ended(self) -> bool:
+        return self.outcome is not None
 
 
 @dataclass(slots=True)
 class _Tree:
     """The search over one task."""
 
-    task: int = 0
-    seed: int = 0
-    begun: int = 0
-    """Number of tasks that this tree has started."""
-    root: _Node | None = None
-    node: _Node | None = None
+    task: int
+    seed: int
+    begun: int
+    """Number of tasks started in this tree's place, this one included."""
+    root: _Node
+    node: _Node | None
     """Current state of the search; None: it must backtrack."""
     frontier: list[_Node] = field(default_factory=list)
     expanded: set[int] = field(default_factory=set)
@@ -136,7 +140,7 @@ class _Tree:
     """Completed branches."""
     expansions: int = 0
     grown: list[tuple[Trajectory, _Node, _Node]] = field(default_factory=list)
-    """Transitions between two states that are not scored yet."""
+    """Transitions between two states that are not scored yet; only if trees are scored whole."""
 
 
 class TreeCollector(Collector):
@@ -158,7 +162,8 @@ class TreeCollector(Collector):
         self.context = context
         self.config = tree
         self.scores = scores
-        self.venv = context.environment(context.groups * tree.rollouts, tree.rollouts)
+        # One copy starts a task, and the others are restored to its states: no groups.
+        self.venv = context.environment(context.groups * tree.rollouts, 1)
         self.table = StateTable()
         self.seen = SeenStates() if context.count_states else None
         self.restores = 0
@@ -184,36 +189,41 @@ class TreeCollector(Collector):
 
         Raises:
             ConfigError: the search can backtrack, but never did over many branches.
+            CreditInputError: every rollout failed.
         """
         self.context.agent.reseed(
             int(stream("sampling", self.context.seed, update).integers(2**63))
         )
         if not self._trees:
-            self._trees = [_Tree() for _ in range(self.context.groups)]
-            for place in range(len(self._trees)):
-                self._next_task(place)
+            self._trees = [self._started(place, 1) for place in range(self.context.groups)]
         whole = self.config.update == "tree"
         kept: list[Trajectory] = []
-        turns = states = steps = 0
         grounded: list[bool] = []
         scores: dict[str, list[float]] = {}
-        while whole or (not kept and steps < self.venv.max_turns):
-            steps += 1
+        turns = states = 0
+        error = ""
+        for _ in range(self._most if whole else self.venv.max_turns):
             rollouts = [self._settle(place) for place in range(len(self._trees))]
             if not any(rollouts):
                 break
             for tree in self._trees:
-                if tree.node is None:
-                    continue
-                found_class = difficulty_class(tree.node.snapshot.task)
-                scores.setdefault(found_class, []).append(self._score(tree, tree.node))
-            found = self._expand(rollouts, f"u{update}.{states}")
-            for group in found:
-                turns += len(group)
-                grounded += [t.turns[0].grounded for t in group]
-                if len(group) > 1 and not whole:
-                    kept += group
-            states += len(found)
+                if tree.node is not None:
+                    difficulty = difficulty_class(tree.node.snapshot.task)
+                    scores.setdefault(difficulty, []).append(self._score(tree, tree.node))
+            groups, error = self._expand(rollouts, f"u{update}.{states}")
+            turns += sum(rollouts)
+            states += len(np.flatnonzero(rollouts))
+            grounded += [t.turns[0].grounded for group in groups for t in group]
+            if not whole:
+                kept = [t for group in groups if len(group) > 1 for t in group]
+            if kept:
+                break
+        if not grounded:
+            raise CreditInputError(
+                f"All rollouts of update {update} failed, e.g. {error}: expected valid ones out of "
+                "one state. Fix the judge, partner or worker that failed, and continue with "
+                "--run.resume."
+            )
         if whole:
             kept = self._judged()
             for place in range(len(self._trees)):
@@ -231,8 +241,8 @@ class TreeCollector(Collector):
             "tasks_skipped": float(self.skipped),
             "high_score_states": self.table.high_share(self.scores),
             "frontier": float(sum(len(tree.frontier) for tree in self._trees)),
-            "state_score": float(np.mean([score for found in scores.values() for score in found])),
-            **{f"state_score/{name}": float(np.mean(found)) for name, found in scores.items()},
+            "state_score": float(np.mean([score for each in scores.values() for score in each])),
+            **{f"state_score/{name}": float(np.mean(each)) for name, each in scores.items()},
         }
         if self._lengths:
             metrics["turns"] = float(np.mean(self._lengths))
@@ -247,17 +257,16 @@ class TreeCollector(Collector):
             tree = self._trees[place]
             if tree.node is None:
                 spent = tree.branches >= self.config.branches or tree.expansions >= self._most
-                if not spent and self.config.backtrack and tree.frontier:
+                if not spent and tree.frontier:
                     tree.node = tree.frontier.pop(self._back(place))
                     self.restores += 1
-                elif not spent and not self.config.backtrack and tree.expansions:
+                elif not spent and not self.config.backtrack:
                     tree.node = tree.root
-                elif self.config.update == "tree" and tree.grown:
+                elif tree.grown:
                     return 0
                 else:
                     tree = self._next_task(place)
-            node = tree.node
-            assert node is not None, "a tree stands somewhere"
+            node = self._node(place)
             if node.ended:
                 self._end(tree, node)
                 continue
@@ -304,9 +313,10 @@ class TreeCollector(Collector):
 
     def _end(self, tree: _Tree, node: _Node) -> None:
         """Count the branch whose episode ended at the tree's current state."""
+        assert node.outcome is not None, "it ended here"
         self.table.record((self._key(tree, state) for state in node.passed), node.outcome)
-        self._solved += node.success
-        self._recent.append(node.success)
+        self._solved += bool(node.success)
+        self._recent.append(bool(node.success))
         self._lengths.append(node.depth)
         tree.branches += 1
         self._leave(tree)
@@ -341,8 +351,12 @@ class TreeCollector(Collector):
 
     # -- growing --------------------------------------------------------------------------------
 
-    def _expand(self, rollouts: list[int], label: str) -> list[list[Trajectory]]:
-        """Do the rollouts of every tree in one batch; returns a group per tree."""
+    def _expand(self, rollouts: list[int], label: str) -> tuple[list[list[Trajectory]], str]:
+        """Do the rollouts of every tree in one batch.
+
+        Returns:
+            (a group per tree, without those of which a rollout failed; why one failed, or "").
+        """
         venv, context = self.venv, self.context
         size = self.config.rollouts
         trees = [place for place, count in enumerate(rollouts) for _ in range(count)]
@@ -358,55 +372,47 @@ class TreeCollector(Collector):
             for node, i in zip(nodes, copies.tolist(), strict=True)
         ]
         replies = context.agent.act(prompts)
-        parsed = {reply.text: context.form.parse(reply.text) for reply in replies}
-        _, _, ended_K, cut_K, after = venv.step_some(
-            copies, [parsed[reply.text].action for reply in replies]
-        )
-        keys = venv.state_keys(self.config.source, copies)
-        snapshots = venv.snapshot(copies)
-        groups: list[list[Trajectory]] = [[] for _ in rollouts]
-        children: list[list[tuple[float, _Node]]] = [[] for _ in rollouts]
-        for k, (place, node, reply) in enumerate(zip(trees, nodes, replies, strict=True)):
-            tree, copy = self._trees[place], int(copies[k])
-            state = hash_state(keys[k])
+        actions = [context.form.parse(reply.text).action for reply in replies]
+        _, _, ended_K, cut_K, after = venv.step_some(copies, actions)
+        errors = {place: str(e) for place, e in zip(trees, after["error"], strict=True) if e}
+        for place in errors:
+            # Its work is discarded, and the search backtracks.
+            self._trees[place].node = None
+            # A whole branch's turns, or a worker that always dies is retried for very long.
+            self._trees[place].expansions += venv.max_turns
+        rows = [k for k, place in enumerate(trees) if place not in errors]
+        keys = venv.state_keys(self.config.source, copies[rows])
+        snapshots = venv.snapshot(copies[rows])
+        groups: dict[int, list[Trajectory]] = {}
+        children: dict[int, list[tuple[float, _Node]]] = {}
+        for k, key, snapshot in zip(rows, keys, snapshots, strict=True):
+            place, node, reply, copy = trees[k], nodes[k], replies[k], int(copies[k])
+            tree = self._trees[place]
             over = bool(ended_K[k] or cut_K[k])
             success, score = bool(after["success"][k]), float(after["score"][k])
             child = _Node(
-                path=(*node.path, parsed[reply.text].action),
-                snapshot=snapshots[k],
+                path=(*node.path, actions[k]),
+                snapshot=snapshot,
                 talk=node.talk.after(context.form, text[copy], str(after["action"][k]), reply),
-                state=state,
+                state=hash_state(key),
                 passed=(*node.passed, node.state),
-                ended=over,
-                success=over and success,
-                outcome=self.config.outcome(success, score) if over else 0.0,
+                success=success if over else None,
+                outcome=self.config.outcome(success, score) if over else None,
             )
             reward = self._reward(tree, node, child)
-            children[place].append((reward, child))
-            groups[place].append(
-                self._transition(
-                    f"{label}/{copy}", place, k, node, child, reply, reward, text[copy], after
-                )
+            transition = self._transition(
+                f"{label}/{copy}", place, k, node, child, reply, reward, text[copy], after
             )
-        for place, found in enumerate(children):
-            if any(trajectory.error for trajectory in groups[place]):
-                # A worker died: its work is discarded, and the search backtracks.
-                groups[place] = []
-                self._trees[place].node = None
-                # A whole branch's turns, or a worker that always dies is retried for very long.
-                self._trees[place].expansions += venv.max_turns
-            elif found:
-                if self.config.update == "tree":
-                    here = self._node(place)
-                    self._trees[place].grown += [
-                        (transition, here, child)
-                        for transition, (_, child) in zip(groups[place], found, strict=True)
-                    ]
-                if self.seen is not None:
-                    reached = [child.state for _, child in found if not child.ended]
-                    self.seen.add([self._node(place).state, *reached], rollouts=0)
-                self._go_on(self._trees[place], found)
-        return [group for group in groups if group]
+            children.setdefault(place, []).append((reward, child))
+            groups.setdefault(place, []).append(transition)
+            if self.config.update == "tree":
+                tree.grown.append((transition, node, child))
+        for place, ranked in children.items():
+            if self.seen is not None:
+                reached = [child.state for _, child in ranked if not child.ended]
+                self.seen.add([self._node(place).state, *reached], rollouts=0)
+            self._go_on(self._trees[place], ranked)
+        return list(groups.values()), next(iter(errors.values()), "")
 
     def _reward(self, tree: _Tree, node: _Node, child: _Node) -> float:
         return self.table.reward(
@@ -414,11 +420,11 @@ class TreeCollector(Collector):
             self._key(tree, child.state),
             moved=child.state != node.state,
             depth=node.depth,
-            gained=child.outcome if child.ended else None,
+            gained=child.outcome,
             cfg=self.scores,
         )
 
-    def _go_on(self, tree: _Tree, found: list[tuple[float, _Node]]) -> None:
+    def _go_on(self, tree: _Tree, children: list[tuple[float, _Node]]) -> None:
         """Follow the best transition and push the rest, the next best on top.
 
         Transitions to the same state count as one (inferred), and one that does not change the
@@ -429,7 +435,7 @@ class TreeCollector(Collector):
         tree.expansions += 1
         here = tree.node.state
         tree.expanded.add(here)
-        ranked = sorted(found, key=lambda pair: -pair[0])
+        ranked = sorted(children, key=lambda pair: -pair[0])
         distinct: dict[tuple[int, bool], _Node] = {}
         for _, child in ranked:
             distinct.setdefault((child.state, child.ended), child)
@@ -437,7 +443,7 @@ class TreeCollector(Collector):
         moved = [child for child in nodes if child.state != here or child.ended]
         nodes = moved or nodes
         if not self.config.revisit:
-            # Known states end here; if all are known, one of them represents the branch.
+            # Expanded states end here; if all are, one of them represents the branch.
             fresh = [child for child in nodes if child.ended or child.state not in tree.expanded]
             nodes = fresh or nodes[:1]
         tree.node = nodes[0]
@@ -456,7 +462,6 @@ class TreeCollector(Collector):
         observation: str,
         after: dict[str, Any],
     ) -> Trajectory:
-        task: Task = node.snapshot.task
         turn = Turn.of(
             reply,
             observation=observation,
@@ -467,56 +472,50 @@ class TreeCollector(Collector):
             state=node.state,
             score=float(after["score"][k]),
             valid_format=self.context.form.parse(reply.text).valid_format,
-            forgotten=node.talk.forgotten,
         )
         return Trajectory(
             id=name,
             env_id=self.venv.env_class.env_id,
-            task=task,
+            task=node.snapshot.task,
             group=place,
             member=k,
             seed=node.snapshot.seed,
             turns=(turn,),
-            success=child.success,
+            success=bool(child.success),
             score=float(after["score"][k]),
             terminated=child.ended,
             truncated=False,
-            error=str(after["error"][k]),
         )
 
     # -- tasks ----------------------------------------------------------------------------------
 
     def _next_task(self, place: int) -> _Tree:
-        """Start another task, drawn from (seed, place, number of started tasks)."""
-        old = self._trees[place]
-        rng = stream("tasks", self.context.seed, place, old.begun + 1)
-        tree = _Tree(
-            task=int(rng.integers(len(self.venv.tasks))),
-            seed=int(rng.integers(2**31)),
-            begun=old.begun + 1,
-        )
-        self._trees[place] = tree
-        tree.root = tree.node = self._begin(place, tree)
-        return tree
+        """Start another task in the place of a tree."""
+        self._trees[place] = self._started(place, self._trees[place].begun + 1)
+        return self._trees[place]
 
-    def _begin(self, place: int, tree: _Tree) -> _Node:
-        """Reset a tree's copies to the start of its task; returns its first state."""
-        venv, size = self.venv, self.config.rollouts
-        seeds: list[int | None] = [None] * venv.num_groups
-        seeds[place] = tree.seed
-        options: dict[str, Any] = {"task": [tree.task] * venv.num_groups}
+    def _started(self, place: int, begun: int) -> _Tree:
+        """Return a tree whose task is drawn from (seed, place, number of started tasks)."""
+        rng = stream("tasks", self.context.seed, place, begun)
+        task, seed = int(rng.integers(len(self.venv.tasks))), int(rng.integers(2**31))
+        root = self._first(place, task, seed)
+        return _Tree(task, seed, begun, root, root)
+
+    def _first(self, place: int, task: int, seed: int) -> _Node:
+        """Return the first state of an episode, which starts in one copy."""
+        venv = self.venv
+        seeds: list[int | None] = [None] * venv.num_envs
+        seeds[place] = seed
+        options: dict[str, Any] = {"task": task}
         if venv.has_begun:
-            mask = np.zeros(venv.num_envs, dtype=np.bool_)
-            mask[place * size : (place + 1) * size] = True
-            options["reset_mask"] = mask
+            options["reset_mask"] = np.arange(venv.num_envs) == place
         venv.reset(seed=seeds, options=options)
-        first = [place * size]
         try:
-            snapshot = venv.snapshot(first)[0]
+            snapshot = venv.snapshot([place])[0]
         except (SnapshotError, NotImplementedError) as error:
             raise cannot_restore(venv, error) from error
         try:
-            state = hash_state(venv.state_keys(self.config.source, first)[0])
+            state = hash_state(venv.state_keys(self.config.source, [place])[0])
         except NotImplementedError as error:
             raise ConfigError(
                 f"{venv.env_class.env_id} has no state keys, but method.tree.source is "
@@ -578,47 +577,53 @@ class TreeCollector(Collector):
             self.seen.load_state_dict(state["seen"])
         self._trees = []
         for place, saved in enumerate(state["trees"]):
-            tree = _Tree(
-                task=saved["task"],
-                seed=saved["seed"],
-                begun=saved["begun"],
-                branches=saved["branches"],
-                expansions=saved["expansions"],
-                expanded=set(saved["expanded"]),
+            root = self._first(place, saved["task"], saved["seed"])
+            reached: dict[tuple[str, ...], Snapshot] = {(): root.snapshot}
+            node = saved["node"]
+            self._trees.append(
+                _Tree(
+                    task=saved["task"],
+                    seed=saved["seed"],
+                    begun=saved["begun"],
+                    root=root,
+                    node=None if node is None else self._again(place, node, reached),
+                    frontier=[self._again(place, plain, reached) for plain in saved["frontier"]],
+                    expanded=set(saved["expanded"]),
+                    branches=saved["branches"],
+                    expansions=saved["expansions"],
+                )
             )
-            self._trees.append(tree)
-            tree.root = self._begin(place, tree)
-            reached: dict[tuple[str, ...], Snapshot] = {(): tree.root.snapshot}
-            if saved["node"] is not None:
-                tree.node = self._again(place, saved["node"], reached)
-            tree.frontier = [self._again(place, plain, reached) for plain in saved["frontier"]]
 
     def _again(
         self, place: int, plain: dict[str, Any], reached: dict[tuple[str, ...], Snapshot]
     ) -> _Node:
-        """Restore a saved state by its actions, from the longest restored prefix."""
+        """Restore a saved state by its actions."""
         path = tuple(plain["path"])
-        known = next(n for n in range(len(path), -1, -1) if path[:n] in reached)
-        copy = np.array([place * self.config.rollouts])
-        self.venv.restore(copy, [reached[path[:known]]])
-        for n in range(known, len(path)):
-            self.venv.step_some(copy, [path[n]])
-            reached[path[: n + 1]] = self.venv.snapshot(copy)[0]
         return _Node(
             path=path,
-            snapshot=reached[path],
+            snapshot=self._played(place, path, reached),
             talk=Conversation(
-                plain["turn"],
-                tuple((seen, done) for seen, done in plain["history"]),
-                tuple(plain["prefix_ids"]),
-                plain["finished_reply"],
+                turn=plain["turn"],
+                history=tuple((seen, done) for seen, done in plain["history"]),
+                prefix_ids=tuple(plain["prefix_ids"]),
+                finished_reply=plain["finished_reply"],
+                call_id=plain["call_id"],
             ),
             state=plain["state"],
             passed=tuple(plain["passed"]),
-            ended=plain["ended"],
             success=plain["success"],
             outcome=plain["outcome"],
         )
+
+    def _played(
+        self, place: int, path: tuple[str, ...], reached: dict[tuple[str, ...], Snapshot]
+    ) -> Snapshot:
+        """Return the state after these actions, and keep it and those before it in ``reached``."""
+        if path not in reached:
+            self.venv.restore([place], [self._played(place, path[:-1], reached)])
+            self.venv.step_some([place], [path[-1]])
+            reached[path] = self.venv.snapshot([place])[0]
+        return reached[path]
 
 
 def difficulty_class(task: Task) -> str:
@@ -641,9 +646,9 @@ def _plain(node: _Node) -> dict[str, Any]:
         "history": [list(pair) for pair in node.talk.history],
         "prefix_ids": list(node.talk.prefix_ids),
         "finished_reply": node.talk.finished_reply,
+        "call_id": node.talk.call_id,
         "state": node.state,
         "passed": list(node.passed),
-        "ended": node.ended,
         "success": node.success,
         "outcome": node.outcome,
     }
