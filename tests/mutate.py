@@ -1,6 +1,6 @@
 """Mutation tests: change each formula in many ways, and check that a test fails each time.
 
-    python -m tests.mutate                                # trainers/credit and trainers/losses
+    python -m tests.mutate                                # credit, losses and 3SPO's tree
     python -m tests.mutate trainers/credit/gae.py         # one file
     python -m tests.mutate --every 8                      # an eighth of the mutants
     python -m tests.mutate --write docs/mutation.md       # the table
@@ -42,17 +42,20 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("trainers/credit", "trainers/losses")
+FOLDERS = ("trainers/credit", "trainers/losses", "trainers/collect/tree.py")
+"""Folders and files."""
 TESTS = (
     "tests/trainers/credit",
     "tests/trainers/losses",
+    "tests/trainers/collect/test_tree.py",
     "tests/trainers/methods",
     "tests/trainers/test_methods.py",
     "tests/trainers/test_credit_properties.py",
 )
 EQUIVALENT = ROOT / "tests" / "equivalent_mutants.toml"
 SLOWER = 20
-"""A mutant whose tests take this many times their usual CPU time, plus 3 s, loops for ever."""
+"""A test that takes this many times its usual CPU time, plus 10 s for what it may be the first to
+import, loops for ever."""
 
 # -- mutants --------------------------------------------------------------------------------------
 
@@ -412,9 +415,9 @@ class Runner:
                 pid = self._fork(
                     mutant,
                     [items[place] for place in places],
+                    [math.ceil(10 + SLOWER * readers[place][0]) for place in places],
                     module,
                     trees[mutant.file],
-                    math.ceil(3 + SLOWER * sum(readers[place][0] for place in places)),
                 )
                 running[pid] = mutant
                 continue
@@ -481,9 +484,9 @@ class Runner:
         self,
         mutant: Mutant,
         items: Sequence[pytest.Item],
+        seconds: Sequence[int],
         module: types.ModuleType,
         tree: ast.Module,
-        seconds: int,
     ) -> int:
         pid = os.fork()
         if pid:
@@ -491,17 +494,22 @@ class Runner:
         status = 1
         try:
             _silence()
-            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-            signal.alarm(100 * seconds)  # one that waits for something takes no CPU time
             mutant.apply()
             _install(module, tree)
-            status = int(any(_fails(*pair) for pair in zip_longest(items, items[1:])))
+            status = int(any(_fails(*each) for each in zip_longest(items, items[1:], seconds)))
         finally:
             os._exit(status)
 
 
-def _fails(item: pytest.Item, after: pytest.Item | None) -> bool:
-    """Run a test; of the one that comes after it fixtures may stay."""
+def _fails(item: pytest.Item, after: pytest.Item | None, seconds: int = 0) -> bool:
+    """Run a test; of the one that comes after it fixtures may stay.
+
+    One that takes more than ``seconds`` of CPU time ends this process; 0: no limit.
+    """
+    if seconds:
+        end = math.ceil(time.process_time()) + seconds
+        resource.setrlimit(resource.RLIMIT_CPU, (end, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+        signal.alarm(100 * seconds)  # one that waits for something takes no CPU time
     return any(report.failed for report in runtestprotocol(item, nextitem=after, log=False))
 
 
@@ -537,8 +545,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     files = chosen.files or [
         str(path.relative_to(ROOT))
-        for folder in FOLDERS
-        for path in sorted((ROOT / folder).glob("[a-z]*.py"))
+        for place in FOLDERS
+        for path in sorted(
+            [ROOT / place] if place.endswith(".py") else (ROOT / place).glob("[a-z]*.py")
+        )
     ]
     runner = Runner(files, chosen.every, chosen.workers)
     began = time.monotonic()
@@ -618,12 +628,12 @@ def _judged(
 def _document(table: str) -> str:
     return f"""# Mutation run
 
-Each formula of `trainers/credit/` and `trainers/losses/` is broken in each of these ways, one at a
-time, and the tests are run: another operator or comparison, a constant plus one, a term, factor or
-condition removed, arguments swapped, a keyword left out (`ddof`, `axis`, `weights`), `max` for
-`min`, `mean` for `sum`, no `clip`, no `detach`, a statement removed. A mutant is killed where a
-test fails. Equivalent ones compute the same; `tests/equivalent_mutants.toml` gives the reason for
-each.
+Each formula of `trainers/credit/`, `trainers/losses/` and 3SPO's search is broken in each of these
+ways, one at a time, and the tests are run: another operator or comparison, a constant plus one, a
+term, factor or condition removed, arguments swapped, a keyword left out (`ddof`, `axis`,
+`weights`), `max` for `min`, `mean` for `sum`, no `clip`, no `detach`, a statement removed. A mutant
+is killed where a test fails. Equivalent ones compute the same, for the reasons in
+`tests/equivalent_mutants.toml`.
 
 ```bash
 python -m tests.mutate --write docs/mutation.md
