@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,11 @@ from small_runs import TINY
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from creditrl.cli import run
+from creditrl.config import read_toml
+from creditrl.runs import RunFolder
+from creditrl.trainers.after import export
+from creditrl.trainers.after.model_card import model_card
+from creditrl.trainers.config import resolve
 from creditrl.trainers.models.policy import Policy
 
 TRAIN = (
@@ -128,6 +134,28 @@ def test_the_card_describes_the_policy(full_run, tmp_path):
     command = (full_run / "command.txt").read_text().strip().replace(str(full_run), "run")
     assert command in text and command in ours["commands"]
     assert f"{100 * success['value']:.1f} % [{100 * success['low']:.1f}, " in text
+
+
+def test_the_recipe_beside_the_card_is_the_runs_without_its_places(full_run, tmp_path):
+    to = exported(full_run, tmp_path / "policy")
+    assert str(full_run.parent) not in (to / "recipe.toml").read_text("utf-8")
+    recipes = [
+        resolve(read_toml(place), [], str(place), "test")
+        for place in (to / "recipe.toml", full_run / "config.toml")
+    ]
+    ours, theirs = (replace(recipe, run=replace(recipe.run, folder=None)) for recipe in recipes)
+    assert ours == theirs
+
+
+def test_the_card_says_what_was_cloned_and_where_a_packaged_model_is_from(full_run):
+    flags = ["--policy.model=smollm2", "--clone.episodes=30"]
+    place = full_run / "config.toml"
+    config = resolve(read_toml(place), flags, str(place), "test", checked=False)
+    card = model_card(export._facts(config, RunFolder.open(full_run), "last", "merged"))
+    assert "cloned 30 of the environment's expert's episodes, and was trained with" in card
+    assert "SmolLM2-135M-Instruct, Apache-2.0, GGUF Q4_1 of 93 MB, of the Python package" in card
+    head = yaml.safe_load(card.split("---\n", 2)[1])
+    assert head["base_model"] == "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 
 def test_nothing_is_overwritten_without_the_flag(full_run, tmp_path, capsys):

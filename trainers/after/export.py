@@ -8,19 +8,20 @@ import os
 import shlex
 import shutil
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from creditrl.agents.prompting import Prompting
-from creditrl.config import read_toml
+from creditrl.config import read_toml, to_mapping, write_toml
 from creditrl.errors import ConfigError, DataError, RunFolderError
 from creditrl.files import write_atomic
 from creditrl.outside_json import read_object_file
 from creditrl.runs import RunFolder
-from creditrl.trainers.after.model_card import CardFacts, model_card
+from creditrl.trainers.after.model_card import CardFacts, model_card, without_places
 from creditrl.trainers.batch import Rows, build_rows
 from creditrl.trainers.build import load_policy
 from creditrl.trainers.config import TrainConfig, resolve
@@ -109,6 +110,8 @@ def export_policy(
                 f"versions.json ({error!r}), so no model card can be made."
             ) from None
         write_atomic(draft / "README.md", card)
+        # As the card, it may be published.
+        write_toml(_published(to_mapping(config)), draft / "recipe.toml")
         if target.exists():
             shutil.rmtree(target)
         draft.rename(target)
@@ -231,6 +234,23 @@ def _name_base(path: Path, base: str) -> None:
     write_atomic(path, json.dumps({**settings, "base_model_name_or_path": base}, indent=2) + "\n")
 
 
+def _published(value: Any) -> Any:
+    """Return settings with only the last part of every path, and no addresses."""
+    if isinstance(value, Mapping):
+        return {key: _published(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_published(part) for part in value]
+    return without_places(value) if isinstance(value, str) else value
+
+
+def _cloned(config: TrainConfig) -> str:
+    """Return what a run's policy cloned before its method trained it; empty if nothing."""
+    if not config.clone.on or method_info(config.method.name).method.collection == "demonstrations":
+        return ""
+    whose = "another run's" if config.clone.from_run else "the environment's expert's"
+    return f"{config.clone.episodes:,} of {whose} episodes"
+
+
 def _facts(config: TrainConfig, folder: RunFolder, which: str, form: str) -> CardFacts:
     results = folder.read_results()
     made_by = read_object_file(folder.path / "versions.json")
@@ -260,6 +280,7 @@ def _facts(config: TrainConfig, folder: RunFolder, which: str, form: str) -> Car
         evaluations=shown,
         own_base=False,
         commands=commands,
+        cloned=_cloned(config),
         commit=made_by.get("commit"),
         versions={"creditrl": made_by["creditrl"], **made_by.get("packages", {})},
     )

@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CardFacts", "is_local", "model_card"]
+from creditrl.agents.pretrained import PACKAGED
+
+__all__ = ["CardFacts", "is_local", "model_card", "without_places"]
 
 _MOMENTS = {"before": "before training", "after": "after training", "best": "best on validation"}
 _PLACE = re.compile(r"""(^|[\s=:@,(\["'])(?:~|\.\.(?=/)|[A-Za-z]:(?=[\\/]))?[\\/][^,"'\])]*""")
@@ -55,6 +57,8 @@ class CardFacts:
     commit: str | None
     versions: Mapping[str, str]
     """Versions of CreditRL and of the packages that it records."""
+    cloned: str = ""
+    """What the policy cloned before its training, if it did."""
     merge: str = ""
     """What merging the adapters changed, if it did."""
 
@@ -63,8 +67,8 @@ def model_card(facts: CardFacts) -> str:
     """Return the text of ``README.md``."""
     facts = replace(
         facts,
-        recipe=_without_places(facts.recipe),
-        commands=[shlex.join(map(_without_places, shlex.split(line))) for line in facts.commands],
+        recipe=without_places(facts.recipe),
+        commands=[shlex.join(map(without_places, shlex.split(line))) for line in facts.commands],
     )
     parts = [_front_matter(facts), f"# {facts.name}", _what(facts), _results(facts), _use(facts)]
     return "\n\n".join([*parts, _how(facts)]) + "\n"
@@ -76,7 +80,7 @@ def is_local(model: str) -> bool:
     return named is None or Path(model).exists()
 
 
-def _without_places(word: str) -> str:
+def without_places(word: str) -> str:
     """Return a word of a command with only the last part of every path, and no URLs."""
     short = _ADDRESS.sub("ADDRESS", word)
     return _PLACE.sub(
@@ -97,7 +101,8 @@ def _front_matter(facts: CardFacts) -> str:
         "tags": ["creditrl", "reinforcement-learning", "agent", facts.method],
     }
     if facts.base_model != "small" and not is_local(facts.base_model):
-        fields["base_model"] = facts.base_model
+        packaged = PACKAGED.get(facts.base_model)
+        fields["base_model"] = packaged.hub if packaged else facts.base_model
         fields["base_model_relation"] = "adapter" if adapter else "finetune"
     measured = {
         moment: {way: _measures(found) for way, found in ways.items()}
@@ -144,6 +149,10 @@ def _what(facts: CardFacts) -> str:
         if facts.base_model == "small"
         else f"`{_base(facts)}`"
     )
+    if facts.base_model in PACKAGED:
+        packaged = PACKAGED[facts.base_model]
+        begun += f" ({packaged.what}, of the Python package `{packaged.package}`)"
+    begun += f", cloned {facts.cloned}," if facts.cloned else ""
     chosen = {"last": "as it was last", "best": "as it was best on the validation split"}
     after = f" of {facts.update:,} updates" if facts.update is not None else " of an unfinished run"
     return (
@@ -217,6 +226,8 @@ def _how(facts: CardFacts) -> str:
             "```bash",
             *facts.commands,
             "```",
+            "",
+            "`recipe.toml` holds every setting.",
             "",
             f"Commit: {facts.commit or 'unknown'}. Versions: {versions}.",
         ]
