@@ -110,7 +110,7 @@ class Server:
         websockets: the application uses them too, and has its own startup and shutdown.
 
     Raises:
-        MissingExtraError: uvicorn is not installed.
+        MissingExtraError: uvicorn or httptools is not installed.
         ConfigError: others could reach it without a token, the port is taken or may not be used,
             or there is no such host.
     """
@@ -126,7 +126,8 @@ class Server:
         clients: int = 0,
         websockets: bool = False,
     ) -> None:
-        require_extra("uvicorn", "serve")
+        for module in ("uvicorn", "httptools"):
+            require_extra(module, "serve")
         import uvicorn
 
         self._socket = listen(host, port, token)
