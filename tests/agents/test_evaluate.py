@@ -60,7 +60,8 @@ def test_the_table_shows_form_reasons_and_what_was_spent():
         result(tokens=6, in_form=0.5, not_executed={"cut": 2, "unknown": 1}),
         result(tokens=4, in_form=1.0, not_executed={"unknown": 1}),
     ]
-    found = summarise("CreditRL/E-v0", {}, "me", "tags", 0, episodes, 65.0, reports, None)
+    measured = ("CreditRL/E-v0", {}, "me", "tags", 0, episodes, 65.0, reports, None)
+    found = summarise(*measured, code="creditrl", info=())
     [shown] = found._tables()
     rows = {row[0]: row[1] for row in shown.rows}
     assert (rows["replies in form %"], rows["reply tokens per episode"]) == ("75.0", "5.0")
