@@ -24,7 +24,8 @@ _SHAPES = re.compile(
     r"|A[KS]IA[0-9A-Z]{16}"
     r"|AIza[A-Za-z0-9_-]{30,}"
     r"|ya29\.[A-Za-z0-9_-]{16,}"
-    r"|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]+)?"
+    # Only where such a text begins: from each "-eyJ" on, it would be read to the end again.
+    r"|(?<![_-])eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]+)?"
     r"|(?P<scheme>(?:[Bb]earer|[Bb]asic)(?:[ \t]|%20)+)[A-Za-z0-9._~+/=%-]{8,}"
     r")"
 )
@@ -34,6 +35,11 @@ _NAMES = (
     r"|(?:client|shared)[-_]?secret|secret|password|passwd|passphrase|credentials?"
     r"|authorization)"
 )
+_ASSIGNED = re.compile(
+    r"""(?P<name>\b[A-Z][A-Z0-9_]{0,60}_(?:KEY|TOKEN|SECRET|PASSWORD|PASS)=)"""
+    r"""(?P<open>["']?)(?:(?<=["'])[^"'\n]{1,400}|[^\s"'\\,;&}\]]+)"""
+)
+"""Environment variables that a command sets, whatever the service is called."""
 _PARTS = ("key", "token", "secret", "pass", "credential", "authoriz")
 """One of these is in every name; most texts have none."""
 _VALUE = r"""(?:(?P<open>\\{0,4}["'])[^"'\\\n]{1,400}|[^\s"'\\,;&}\]]+)"""
@@ -48,7 +54,7 @@ _FLAG = re.compile(
 _ADDRESS = re.compile(r"(?P<scheme>\bhttps?://)(?P<user>[^\s/@\"']{1,256}@)?(?P<rest>[^\s\"'<>]*)")
 _RUN = re.compile(r"[A-Za-z0-9]{20,}")
 _QUERY = re.compile(r"(?P<name>[?&](?:key|token|sig|signature|auth|code)=)[^&#\s]+", re.IGNORECASE)
-_NAME = re.compile(rf"(?:.{{0,60}}[-_])?{_NAMES}|token", re.IGNORECASE)
+_NAME = re.compile(rf"(?:.{{0,60}}[-_])?{_NAMES}|.{{0,60}}api_?key|token", re.IGNORECASE)
 _VARIABLE = re.compile(r"(?:.*_)?(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD)", re.IGNORECASE)
 _SHORTEST_VALUE = 12
 """Characters of a secret variable's value from which on it is searched for: shorter ones may be
@@ -104,7 +110,7 @@ def _redacted(text: str, known: Sequence[str]) -> str:
         text = _ADDRESS.sub(_address, text)
     lower = text.lower()
     if any(word in lower for word in _PARTS):
-        text = _FLAG.sub(_value, _NAMED.sub(_value, text))
+        text = _ASSIGNED.sub(_value, _FLAG.sub(_value, _NAMED.sub(_value, text)))
     return text
 
 

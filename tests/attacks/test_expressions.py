@@ -13,6 +13,7 @@ from creditrl.agents.prompts import get_form, get_parser, known_forms
 from creditrl.envs.sotopia.dimensions import choose_dimensions
 from creditrl.envs.sotopia.judge_answer import read_answer
 from creditrl.errors import DataError
+from creditrl.redact import redact
 from creditrl.trainers.credit.segments import parse_ranges
 
 ENVIRONMENTS = {
@@ -24,6 +25,7 @@ UNITS = (
     *(" ", "\n", "[", "{", "<", "(", "0", "a", "[a", "<a> (", "a: ", '{"a":'),
     *("<action>", "Action:", "<think>", "</think>", "<tool_call>", "<|channel|>", "<|message|>"),
     *("<function=a>", "<parameter=a>", "<arg_key>a</arg_key><arg_value>", "[a(b)]\n"),
+    *("-eyJ0123456789", "Bearer ", "key=", "http://a@"),
 )
 
 
@@ -59,6 +61,7 @@ READERS: dict[str, Callable[[str], object]] = {
     **{f"parser {name}": get_parser(name) for name in ("react", "tags", "json", "tool")},
     "segments": _ranges,
     "judge": _judged,
+    "redact": redact,
 }
 
 

@@ -15,6 +15,7 @@ KEYS = {
     '{"api_key": "abc", "n": 1}': '{"api_key": "***", "n": 1}',
     r"{\"apiKey\": \"abc\"}": r"{\"apiKey\": \"***\"}",
     "OPENAI_API_KEY=abc creditrl": "OPENAI_API_KEY=*** creditrl",
+    "env AZURE_OPENAI_KEY=abc MY_TOKEN='a b' x": "env AZURE_OPENAI_KEY=*** MY_TOKEN='***' x",
     "password: 'a b', x": "password: '***', x",
     "prog --token abc --auth-token=d -x": "prog --token *** --auth-token=*** -x",
     "http://me:pw@h:8000/v1": "http://***@h:8000/v1",
@@ -23,6 +24,7 @@ KEYS = {
 }
 PLAIN = [
     "prog --max-tokens 100 --api-key-env MY_KEY --eos-token x",
+    "env MAX_TOKENS=3 MONKEY=4 prog",
     "the secret is out, and the token count is 3: fine",
     "task-aaaaaaaaaaaaaaaaaaaaaaaa sk-learn-is-a-nice-library",
     "models/snapshots/0123456789abcdef0123456789abcdef01234567",
@@ -49,8 +51,10 @@ def test_values_of_secret_variables_are_recognized(monkeypatch):
 
 
 def test_data_and_words():
-    data = {"api_key": "x", "max_tokens": 3, "more": [{"Authorization": "abc"}, f"a {KEY}"]}
-    shown = {"api_key": MARK, "max_tokens": 3, "more": [{"Authorization": MARK}, "a ***"]}
+    names = {"max_tokens": 3, "api_key_env": "MY_KEY"}
+    data = {**names, "api_key": "x", "myApiKey": "y", "more": [{"Authorization": "a"}, f"a {KEY}"]}
+    hidden = {"api_key": MARK, "myApiKey": MARK, "more": [{"Authorization": MARK}, "a ***"]}
+    shown = {**names, **hidden}
     assert redact_data(data) == shown
     words = ["eval", "--api-key", "abc", "--seed", "5", "--extra", '{"api_key":"k"}']
     assert redact_words(words) == [
