@@ -91,6 +91,8 @@ class Meter:
         """Tokens of the replies to each copy since :meth:`begin_block`."""
         self.cost_of: dict[int, float] = {}
         """Dollars spent on each copy since then."""
+        self.acted: set[int] = set()
+        """Copies for which the agent has given an action since then."""
         self.stopped = ""
         """Limit of the budget that kept a question from being asked; empty: none did."""
         self.errors = 0
@@ -116,6 +118,7 @@ class Meter:
         """Reset the copies' counts, and tell an agent with ``begin`` what they play next."""
         self.tokens_of.clear()
         self.cost_of.clear()
+        self.acted.clear()
         begin = getattr(self._agent, "begin", None)
         if callable(begin):
             begin(episodes)
@@ -136,6 +139,7 @@ class Meter:
         """Reset the counts of a copy that begins another episode while others continue."""
         self.tokens_of.pop(copy, None)
         self.cost_of.pop(copy, None)
+        self.acted.discard(copy)
 
     def ask_aside(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Ask the agent for a reflection, not an action: it costs tokens but no turn."""
@@ -224,6 +228,8 @@ class Meter:
         self.tokens_of[prompt.copy] += len(reply.token_ids) or reply.num_tokens
         self.cost_of[prompt.copy] = self.cost_of.get(prompt.copy, 0.0) + reply.cost
         spent.turns += turn and not reply.error
+        if turn and not reply.error:
+            self.acted.add(prompt.copy)
         spent.tokens += tokens
         spent.cost += reply.cost
         self.errors += bool(reply.error) and not self._told

@@ -252,6 +252,7 @@ class _Evaluation:
             self.ledger.forget()
             raise
         finally:
+            self._give_up_running()
             self.ledger.close()
 
     def report(self) -> dict[str, Any]:
@@ -391,7 +392,20 @@ class _Evaluation:
 
     def _give_up(self, i: int, trajectory: Trajectory) -> None:
         """Note that a task is begun again later; without an action, nothing of it was learned."""
-        self.ledger.restarts[i] += bool(trajectory.turns)
+        self._playing = {copy: n for copy, n in self._playing.items() if n != i}
+        if trajectory.turns:
+            self.ledger.give_up(i)
+
+    def _give_up_running(self) -> None:
+        """Note the tasks in the midst of which the evaluation stops: the agent may have stopped it.
+
+        An agent of this package only answers prompts, and answers them alike the next time.
+        """
+        if _code_of(self.agent) == "creditrl":
+            return
+        for copy, i in self._playing.items():
+            if i not in self.finished and copy in self.meter.acted:
+                self.ledger.give_up(i)
 
     def _stop_if_nothing_works(self) -> None:
         """Stop if nothing ever worked: the agent is broken, and more questions are pointless."""

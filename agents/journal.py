@@ -164,7 +164,7 @@ class Journal:
         self._file.append(row)
 
     def stop(self, spent: Spent, restarts: Mapping[int, int]) -> None:
-        """Write what was spent since the last line, because the evaluation stops unfinished."""
+        """Write what was spent since the last line, and tasks that are to be played again."""
         given_up = {str(number): count for number, count in restarts.items()}
         if spent != Spent():
             self._file.append({"spent": spent.to_json(), "restarts": given_up})

@@ -69,6 +69,12 @@ class Ledger:
             self._journal.add(number, result, new, episode)
         self._take(number, result)
 
+    def give_up(self, number: int) -> None:
+        """Note that a task was given up after an action, at once: a kill must not undo it."""
+        self.restarts[number] += 1
+        if self._journal is not None:
+            self._journal.stop(self._newly_spent(), {number: self.restarts[number]})
+
     def seal(self, episodes: int) -> None:
         """Pack the journal once all episodes have ended and none will be played again."""
         whole = len(self.finished) == episodes

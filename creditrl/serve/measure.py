@@ -191,7 +191,7 @@ class _Dealer:
     def give_back(self, number: int, *, played: bool) -> None:
         self._waiting.appendleft(number)
         if played:
-            self.ledger.restarts[number] += 1
+            self.ledger.give_up(number)
 
     def turn(self, number: int, tokens: int, cost: float) -> None:
         self._refuse_if_over()

@@ -10,8 +10,10 @@ from dataclasses import replace
 import pytest
 
 from creditrl.agents import RandomAgent, evaluate
+from creditrl.agents.budget import Budget
 from creditrl.agents.command import CommandAgent
 from creditrl.agents.journal import EpisodeFiles
+from creditrl.agents.ledger import Ledger
 from creditrl.agents.outside import TURN_INFO
 from creditrl.cli import run
 from creditrl.errors import DataError
@@ -67,6 +69,38 @@ def test_tries_of_a_program_are_counted_over_resumes(tmp_path):
         agent.close()
     assert [e.restarts for e in found.episodes] == [2, 0] and found.failed == 0
     assert found.conditions["code"] == "program"
+
+
+def test_a_function_that_stops_the_evaluation_to_begin_again_is_counted(tmp_path):
+    files = EpisodeFiles(tmp_path / "j.jsonl")
+    asked: list[int] = []
+
+    def stops(observation, info):
+        asked.append(info["turn"])
+        if len(asked) in (3, 5):  # in the midst of an episode, and of the same one again
+            raise KeyboardInterrupt
+        return "up"
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            evaluate("VisualSokoban", stops, files=files, **OPTIONS)
+    found = evaluate("VisualSokoban", stops, files=files, **OPTIONS)
+    assert asked[:6] == [0, 1, 2, 0, 1, 0]
+    assert [e.restarts for e in found.episodes] == [2, 0]
+
+
+def test_what_was_given_up_is_on_disk_at_once(tmp_path):
+    files = EpisodeFiles(tmp_path / "j.jsonl")
+    ledger = Ledger(Budget())
+    ledger.open(files, {})
+    ledger.give_up(1), ledger.give_up(1), ledger.give_up(0)
+    rows = [json.loads(line) for line in files.journal.read_text().splitlines()]
+    assert [row["restarts"] for row in rows[1:]] == [{"1": 1}, {"1": 2}, {"0": 1}]
+    ledger.close()
+    again = Ledger(Budget())
+    again.open(files, {})
+    assert again.restarts == {0: 1, 1: 2}
+    again.close()
 
 
 @pytest.fixture
