@@ -71,7 +71,7 @@ class EpisodeResult:
     """How often it was given up after an action, by an error or by a client, and begun again."""
     in_form: float = math.nan
     """Share of the replies that have the prompt form; NaN without turns, or where it is unknown."""
-    not_executed: Mapping[str, int] = field(default_factory=dict)
+    not_executed: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Number of turns whose action was not executed, by reason: ``cut`` (the reply ended at the
     token limit), ``no text`` (nothing, or only a reasoning model's thought), ``out of form``, or
     the environment's: ``unparsed``, ``unknown``, ``inapplicable``."""

@@ -222,7 +222,7 @@ def test_an_evaluation_is_scored_by_the_command_that_the_viewer_names(evaluated,
     program, *words = shlex.split(ViewedRun(evaluated).answer("run")["score_it"])
     assert program == "creditrl" and run(words) == 0
     out = capsys.readouterr().out
-    assert "12 episodes, 96 turns." in out and "Rank correlation" in " ".join(out.split())
+    assert "12 episodes, 86 turns." in out and "Rank correlation" in " ".join(out.split())
     shown = ViewedRun(evaluated).answer("episode/3")
     assert list(shown["credit"]) == ["pg", "turn_ppo"]
     assert all(value is not None for values in shown["credit"].values() for value in values)

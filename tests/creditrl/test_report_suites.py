@@ -114,15 +114,13 @@ def test_agents_are_ranked_by_mean_success_over_equal_tasks(suites, tmp_path):
 def test_agents_with_equal_means_share_a_rank(suites):
     [first] = load_suites([suites / "first"])
     for solved, ranks in ((True, ["1", "2", "2"]), (False, ["1", "1", "1"])):
-        share = Estimate(float(solved), 0.0, 1.0, 2)
-        best = {
-            name: replace(result, overall=replace(result.overall, success=share))
-            for name, result in first.results.items()
-        }
-        none = {
-            name: replace(result, overall=replace(result.overall, success=Estimate(0, 0, 1, 2)))
-            for name, result in first.results.items()
-        }
+        best, none = (
+            {
+                name: replace(result, episodes=[replace(e, success=won) for e in result.episodes])
+                for name, result in first.results.items()
+            }
+            for won in (solved, False)
+        )
         records = [replace(first, name="b", results=best)]
         records += [replace(first, name=name, results=none) for name in ("a", "c")]
         (board, *_) = [b for b in leaderboard_blocks(records) if isinstance(b, Table)]

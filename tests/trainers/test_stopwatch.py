@@ -88,7 +88,10 @@ def test_every_part_of_an_update_is_counted_once():
     agent = make_agent(policy)
     collector = RolloutCollector(venv, WatchedAgent(agent, watch), get_form("plain"), seed=0)
     after = agent.weights_changed
-    trainer = make_trainer(policy, make_method("ppo"), collector, after_weights=after, watch=watch)
+    optim = {"minibatches": 2}  # a single step would score in its own forward pass
+    trainer = make_trainer(
+        policy, make_method("ppo"), collector, optim=optim, after_weights=after, watch=watch
+    )
     (critic,) = trainer.models
     clock.slow(collector, "collect", 3.0)
     clock.slow(collector.agent.agent, "act", 5.0)
