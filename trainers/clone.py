@@ -21,7 +21,6 @@ from creditrl.trainers.environments import RunEnvironments
 from creditrl.trainers.held_out import HeldOut
 from creditrl.trainers.loop import Trainer
 from creditrl.trainers.methods.base import method_info
-from creditrl.trainers.models.lora import dropping
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.parallel.distributed import trainer_for
 from creditrl.types import Trajectory
@@ -131,8 +130,7 @@ def clone_expert(
 
     with progress.phase("clone", updates=cfg.updates) as show:
         while not trainer.done:
-            with dropping(policy.model):
-                metrics, _ = trainer.update()
+            metrics, _ = trainer.update()
             update = trainer.clock.updates
             metrics |= demonstrations.held_out_loss(trainer)
             show(update, trainer.clock.seconds, loss=metrics.get("loss", 0.0))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from creditrl.agents.decoding import mix_seed
 from creditrl.errors import CreditInputError
 from creditrl.trainers.batch import Rows, build_rows
 from creditrl.trainers.clock import Clock
@@ -17,6 +19,7 @@ from creditrl.trainers.collect.usable import usable
 from creditrl.trainers.config import BudgetConfig, OptimConfig, RolloutConfig
 from creditrl.trainers.methods.base import Method, checked_credit
 from creditrl.trainers.models.base import Batch, LearnedModel, scored_by
+from creditrl.trainers.models.lora import dropping
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.optim import PolicyOptimizer
 from creditrl.trainers.rewards import reward_columns
@@ -61,6 +64,7 @@ class Trainer:
 
     def __post_init__(self, seed: int) -> None:
         self.clock = Clock()
+        self._seed = seed
         self.columns: dict[str, FloatArray] = {}
         """Parts of the last update's credit, a value per turn of its trajectories."""
         # Demonstrations have no sampler to correct for.
@@ -230,7 +234,7 @@ class Trainer:
             self.columns = turn_columns(batch, credit)
             metrics |= column_means(self.columns)
         if self.clock.updates >= self.method.policy_waits:
-            with part("update"):
+            with part("update"), self._dropout():
                 metrics |= self.optimizer.update(
                     batch.rows,
                     batch.turns,
@@ -248,6 +252,14 @@ class Trainer:
                 fitted = model.fit(batch, credit)
             metrics |= {f"{model.name}/{key}": value for key, value in fitted.items()}
         return metrics
+
+    def _dropout(self) -> AbstractContextManager[None]:
+        """Return the context of an update: dropout before adapters if it clones."""
+        if self.method.collection != "demonstrations":
+            return nullcontext()
+        # Other ranks have other rows.
+        rank = self.policy.ranks.rank
+        return dropping(self.policy.model, mix_seed(self._seed, self.clock.updates, rank))
 
     def _old_logprobs(
         self, rows: Rows, tokens: TokenTable, stale: bool

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,7 +40,6 @@ from creditrl.trainers.fit_tasks import fit_tasks
 from creditrl.trainers.held_out import HeldOut, held_out_row, validation_row
 from creditrl.trainers.loop import Trainer
 from creditrl.trainers.methods.base import Method, method_info
-from creditrl.trainers.models.lora import dropping
 from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.parallel.distributed import check_shared, follow
 from creditrl.trainers.parallel.ranks import ALONE, Ranks
@@ -216,8 +214,9 @@ class Run:
             # optimizer; untrained adapters have no effect.
             share = policy.freeze_reference()
             if share < _TOOK:
+                dtype = str(policy.base.dtype).removeprefix("torch.")
                 self.progress.line(
-                    f"{self.config.policy.dtype} weights took {share:.0%} of what cloning changed "
+                    f"{dtype} weights took {share:.0%} of what cloning changed "
                     "in the adapters; with policy.dtype float32 they take all of it"
                 )
         self.folder.add_results({"start": {"weights": weights_hash(policy)}})
@@ -297,11 +296,9 @@ class Run:
         with self.progress.phase("train", updates=budget.updates, seconds=budget.seconds) as show:
             while not trainer.done:
                 turns = trainer.clock.turns
-                cloning = self.method.collection == "demonstrations"
-                with dropping(trainer.policy.model) if cloning else nullcontext():
-                    metrics, trajectories = trainer.update()
+                metrics, trajectories = trainer.update()
                 update = trainer.clock.updates
-                if cloning:
+                if self.method.collection == "demonstrations":
                     metrics |= self.demonstrations.held_out_loss(trainer)
                 if beside:
                     self.comparison.begin_beside(trainer.clock, self.seconds.get("clone", 0.0))

@@ -213,6 +213,35 @@ def test_between_checks_the_samplers_logprobs_serve_as_the_old_ones(backend, bet
     assert checked == [True, between, True, between]
 
 
+def test_pairs_are_weighed_by_the_policy_that_learns_not_by_an_older_one(monkeypatch):
+    trainer = make_trainer("dpo", loud_policy(), minibatches=1)
+    trainer.loss = dataclasses.replace(trainer.loss, sampler_cap=2.0)  # as a run ahead has it
+    trainer.collector.agent = make_agent(loud_policy(seed=5), 1)
+    read = []
+    credit = type(trainer.method).credit
+    monkeypatch.setattr(
+        type(trainer.method),
+        "credit",
+        lambda self, turns, tokens: read.append(tokens) or credit(self, turns, tokens),
+    )
+    trainer.update()
+    old = read[0].require("old_logprob_M", hint="")
+    assert np.abs(old - read[0].logprob_M).max() > 0.1
+
+
+def test_cloning_drops_by_the_seed_and_update():
+    found = []
+    for _ in range(2):
+        policy = make_policy(lora=LoRAConfig(rank=2, dropout=0.5))
+        trainer = make_trainer("sft", policy, minibatches=1)
+        found.append([trainer.update()[0]["loss"] for _ in range(3)])
+        torch.rand(1)  # the global generator does not matter
+    assert found[0] == found[1]
+    policy = make_policy(lora=LoRAConfig(rank=2))
+    trainer = make_trainer("sft", policy, minibatches=1)
+    assert found[0] != [trainer.update()[0]["loss"] for _ in range(3)]
+
+
 @pytest.mark.parametrize(("name", "scores"), [("grpo", False), ("istar", True), ("hisr", True)])
 def test_an_update_of_one_step_scores_only_what_a_credit_reads(name, scores, monkeypatch):
     trainer = make_trainer(name, loud_policy(), minibatches=1)

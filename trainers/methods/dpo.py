@@ -45,6 +45,7 @@ class DPO(Method[DPOConfig]):
     """Direct preference optimization on success and failure pairs of a group."""
 
     needs_reference = True
+    reads_logprobs = True
     space = {
         **STEPS,
         "method.beta": log_range(0.03, 3.0),

@@ -133,13 +133,17 @@ def only_own_lora(model: Any) -> Iterator[None]:
 
 
 @contextmanager
-def dropping(model: Any) -> Iterator[None]:
-    """Apply the dropout before adapters for the duration of the context."""
+def dropping(model: Any, seed: int) -> Iterator[None]:
+    """Apply the dropout before adapters for the duration of the context; equal seeds drop alike."""
+    import torch
+
     parts = [part for name, part in model.named_modules() if ".lora_dropout." in name]
     for part in parts:
         part.train()
     try:
-        yield
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield
     finally:
         for part in parts:
             part.eval()

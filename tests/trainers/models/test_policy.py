@@ -483,8 +483,11 @@ def test_dropout_is_applied_only_where_it_is_asked(make_policy):
     disturb(policy)
     at = (np.arange(8)[None], np.array([0]), np.array([7]))
     still = policy.hidden_at(*at)
-    with dropping(policy.model):
-        assert not torch.equal(policy.hidden_at(*at), policy.hidden_at(*at))
+    with dropping(policy.model, 1):
+        first = policy.hidden_at(*at)
+        assert not torch.equal(policy.hidden_at(*at), first)
+    with dropping(policy.model, 1):
+        torch.testing.assert_close(policy.hidden_at(*at), first)
     torch.testing.assert_close(policy.hidden_at(*at), still)
     with pytest.raises(ConfigError, match="'critic' has dropout 0.1: expected 0"):
         add_lora(policy.model, "critic", LoRAConfig(dropout=0.1))
