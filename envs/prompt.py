@@ -31,7 +31,7 @@ __all__ = [
 Reading = Literal["strict", "lenient"]
 
 _CJK = re.compile(r"[\u4e00-\u9fff]")  # verl-agent's range: CJK unified ideographs
-_THOUGHT_TAG = re.compile(r"<(?P<close>/?)(?:seed:)?think(?:ing)?>|\[(?P<end>/?)THINK\]")
+_THOUGHT_TAG = re.compile(r"<(?P<close>/?)(?i:(?:seed:)?think(?:ing)?)>|\[(?P<end>/?)THINK\]")
 """Tags of most models, of Seed-OSS and of Mistral's."""
 _CONTROL = re.compile(
     r"<[|\uff5c][^\s<>]{1,40}[|\uff5c]>|</?s>|<(?:start|end)_of_turn>|<[be]os>"

@@ -245,6 +245,7 @@ def test_tags_show_the_pictures_of_the_last_turns_in_their_places():
     ("reply", "action", "valid"),
     [
         ("<think>x</think><action>up</action>", "up", True),
+        ("<Think>or <action>down</action></Think><action>up</action>", "up", False),
         ("<think>x</think>\n<action> Click[Buy Now] </action> bye", "click[buy now]", True),
         ("<think>x</think><action>up</action><action>down</action>", "up", True),
         ("<action>up</action>", "up", False),  # does not think
