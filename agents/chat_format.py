@@ -575,13 +575,17 @@ def pin_system(tokenizer: Any, content: str) -> None:
         tokenizer.chat_template = {name: pinned(text) for name, text in template.items()}
     else:
         tokenizer.chat_template = pinned(template)
+    why = "it leaves one out"
     try:
-        tokenizer.apply_chat_template([{"role": "user", "content": _QUESTION}], tokenize=False)
+        chat = [{"role": "user", "content": _QUESTION}]
+        taken = content.strip() in str(tokenizer.apply_chat_template(chat, tokenize=False))
     except TemplateError as error:
+        taken, why = False, str(error)
+    if not taken:
         raise ConfigError(
-            f"rollout.system: the model's chat template takes no system message ({error}). Leave "
+            f"rollout.system: the model's chat template takes no system message ({why}). Leave "
             "it out."
-        ) from None
+        )
 
 
 def _texts_of(template: Any) -> list[str]:

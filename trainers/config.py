@@ -573,6 +573,11 @@ def _check_together(config: TrainConfig, where: str) -> None:
             f"clone.noise is {noise}, but noise cannot be added to the recorded episodes of "
             "clone.from_run: expected clone.noise 0."
         )
+    if rollout.system is not None and config.policy.model == "small":
+        raise ConfigError(
+            f"{where}: rollout.system is {rollout.system!r}, and the small policy's prompts have "
+            "no system message: expected a pretrained policy.model, or none."
+        )
     if config.policy.lora is not None and config.policy.lora.dropout and not config.clone.on:
         raise ConfigError(
             f"{where}: policy.lora.dropout is {config.policy.lora.dropout}, and it is for cloning, "

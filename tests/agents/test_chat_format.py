@@ -125,6 +125,9 @@ def test_a_system_message_that_a_template_cannot_take_is_refused(chat_tokenizer_
     refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
     with pytest.raises(ConfigError, match="takes no system message .no system."):
         pin_system(chat_tokenizer_maker(refuses), "x")
+    drops = "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}"
+    with pytest.raises(ConfigError, match="takes no system message .it leaves one out."):
+        pin_system(chat_tokenizer_maker(drops), "Be brief.")
     bare = chat_tokenizer_maker(refuses)
     bare.chat_template = None
     with pytest.raises(ConfigError, match="no chat template"):

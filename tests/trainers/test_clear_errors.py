@@ -93,6 +93,12 @@ def test_gigpo_on_open_dialogue_is_refused(policy):
     credit_side_by_side({"g": method("gigpo", anchor="text")}, nowhere, policy, RolloutConfig())
 
 
+def test_a_system_message_of_the_small_policy_is_refused():
+    recipe = {"budget": {"updates": 1}, "env": {"id": "VisualSokoban"}, "method": {"name": "grpo"}}
+    with pytest.raises(ConfigError, match="rollout.system is 'Be brief.', and the small policy's"):
+        resolve({**recipe, "rollout": {"system": "Be brief."}}, [], "recipe", "test")
+
+
 def test_replies_without_tokens_are_refused_unless_other_turns_have_some(policy):
     venv, of = ToyVectorEnv(4, group_size=2), method("grpo")
     for reply, said in (
