@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import os
 import re
@@ -37,6 +36,8 @@ _WEIGHTS = "*.safetensors"
 _DRAFT = re.compile(r"\..*\.\d+\.tmp")
 _OLD_DRAFT = 3600.0
 """Seconds since a draft was last written, after which its writer is taken for ended."""
+_LEFT: dict[str, list[str]] = {}
+"""Drafts in a folder when this process first wrote there."""
 
 
 def cache_home() -> Path:
@@ -119,13 +120,20 @@ def remove_drafts(folder: Path) -> None:
 def remove_old_drafts(target: Path) -> None:
     """Remove what killed writers of a file, or of a folder, left next to it.
 
-    A draft is removed after an hour: its process may run on another machine.
+    A draft is removed after an hour: its process may run on another machine. A folder is listed
+    only once by a process, since some hold thousands of files.
     """
-    if not target.parent.is_dir():
-        return
-    for path in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):
+    folder = os.path.abspath(target.parent)
+    if folder not in _LEFT:
+        if not os.path.isdir(folder):
+            return
+        _LEFT[folder] = [name for name in os.listdir(folder) if _DRAFT.fullmatch(name)]
+    for name in _LEFT[folder]:
+        path = Path(folder, name)
+        if name.removesuffix(".tmp").rpartition(".")[0] != f".{target.name}":
+            continue
         with contextlib.suppress(OSError):  # another process removes it, too
-            if not _DRAFT.fullmatch(path.name) or time.time() - path.stat().st_mtime < _OLD_DRAFT:
+            if time.time() - path.stat().st_mtime < _OLD_DRAFT:
                 continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)

@@ -119,9 +119,12 @@ def test_what_killed_writers_left_is_removed(tmp_path):
         draft.write_text("")
     with folder.held():
         assert not any(map(os.path.exists, left)) and kept.exists()
-    results = tmp_path / ".r.json.77.tmp"
-    results.write_text("")
-    os.utime(results, (0, 0))
-    write_atomic(tmp_path / "r.json", "{}")
-    assert not results.exists()
+    other = tmp_path / "other"
+    other.mkdir()
+    results, others = other / ".r.json.77.tmp", other / ".r.json.md.77.tmp"
+    for draft in (results, others):
+        draft.write_text("")
+        os.utime(draft, (0, 0))
+    write_atomic(other / "r.json", "{}")
+    assert not results.exists() and others.exists()
     shutil.rmtree(path)
