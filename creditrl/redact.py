@@ -48,10 +48,12 @@ _NAMED = re.compile(
 )
 _FLAG = re.compile(
     r"(?P<name>(?<![\w-])--?"
-    rf"(?:(?:[A-Za-z0-9]{{1,20}}[-_]){{0,3}}{_NAMES}|token|key)(?:\s{{1,3}}|=)){_VALUE}",
+    rf"(?:(?:[A-Za-z0-9]{{1,20}}[-_]){{0,3}}{_NAMES}|token|key|pass)(?:\s{{1,3}}|=)){_VALUE}",
     re.IGNORECASE,
 )
-_ADDRESS = re.compile(r"(?P<scheme>\bhttps?://)(?P<user>[^\s/@\"']{1,256}@)?(?P<rest>[^\s\"'<>]*)")
+_ADDRESS = re.compile(
+    r"(?P<scheme>\b[a-z][a-z0-9+.-]{1,20}://)(?P<user>[^\s/@\"']{1,256}@)?(?P<rest>[^\s\"'<>]*)"
+)
 _RUN = re.compile(r"[A-Za-z0-9]{20,}")
 _QUERY = re.compile(r"(?P<name>[?&](?:key|token|sig|signature|auth|code)=)[^&#\s]+", re.IGNORECASE)
 _NAME = re.compile(rf"(?:.{{0,60}}[-_])?{_NAMES}|.{{0,60}}api_?key|token", re.IGNORECASE)
@@ -119,14 +121,21 @@ def _redacted_data(value: Any, known: Sequence[str]) -> Any:
         return _redacted(value, known)
     if isinstance(value, Mapping):
         return {
-            key: MARK
-            if isinstance(one, str) and one and isinstance(key, str) and _NAME.fullmatch(key)
+            key: _marked(one, known)
+            if isinstance(key, str) and _NAME.fullmatch(key)
             else _redacted_data(one, known)
             for key, one in value.items()
         }
     if isinstance(value, (list, tuple)):
         return [_redacted_data(one, known) for one in value]
     return value
+
+
+def _marked(value: Any, known: Sequence[str]) -> Any:
+    """Return what a secret's name stands for, without its texts."""
+    if isinstance(value, (list, tuple)):
+        return [_marked(one, known) for one in value]
+    return MARK if isinstance(value, str) and value else _redacted_data(value, known)
 
 
 def _shape(found: re.Match[str]) -> str:
@@ -140,9 +149,14 @@ def _value(found: re.Match[str]) -> str:
 
 
 def _address(found: re.Match[str]) -> str:
+    http = found["scheme"].startswith("http")
     host, slash, rest = found["rest"].partition("/")
     host, mark, query = host.partition("?")
-    user = f"{MARK}@" if found["user"] else ""
+    # "ssh://git@" names no secret, and "https://KEY@" may.
+    secret = found["user"] and (":" in found["user"] or http)
+    user = f"{MARK}@" if secret else found["user"] or ""
+    if not http:
+        return f"{found['scheme']}{user}{found['rest']}"
     rest = _RUN.sub(_run, _QUERY.sub(_query, f"{mark}{query}{slash}{rest}"))
     return f"{found['scheme']}{user}{host}{rest}"
 

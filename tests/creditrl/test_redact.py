@@ -19,6 +19,8 @@ KEYS = {
     "password: 'a b', x": "password: '***', x",
     "prog --token abc --auth-token=d -x": "prog --token *** --auth-token=*** -x",
     "http://me:pw@h:8000/v1": "http://***@h:8000/v1",
+    "mysql://me:pw@h/db and ws://a:b@h": "mysql://***@h/db and ws://***@h",
+    "prog --pass abc": "prog --pass ***",
     "https://h/v1?key=abc&n=1": "https://h/v1?key=***&n=1",
     "https://h/0123456789abcdef0123456789abcdef/v1": "https://h/***/v1",
 }
@@ -27,6 +29,7 @@ PLAIN = [
     "env MAX_TOKENS=3 MONKEY=4 prog",
     "the secret is out, and the token count is 3: fine",
     "task-aaaaaaaaaaaaaaaaaaaaaaaa sk-learn-is-a-nice-library",
+    "ssh://git@github.com/a/b file:///x/0123456789abcdef0123456789abcdef",
     "models/snapshots/0123456789abcdef0123456789abcdef01234567",
     "https://api.openai.com/v1/chat/completions",
     "m temperature=1.0 max_tokens=256 @ http://127.0.0.1:8000/v1",
@@ -52,8 +55,13 @@ def test_values_of_secret_variables_are_recognized(monkeypatch):
 
 def test_data_and_words():
     names = {"max_tokens": 3, "api_key_env": "MY_KEY"}
-    data = {**names, "api_key": "x", "myApiKey": "y", "more": [{"Authorization": "a"}, f"a {KEY}"]}
-    hidden = {"api_key": MARK, "myApiKey": MARK, "more": [{"Authorization": MARK}, "a ***"]}
+    data = {
+        **names,
+        "api_key": ["x", ""],
+        "myApiKey": "y",
+        "more": [{"Authorization": "a"}, f"a {KEY}"],
+    }
+    hidden = {"api_key": [MARK, ""], "myApiKey": MARK, "more": [{"Authorization": MARK}, "a ***"]}
     shown = {**names, **hidden}
     assert redact_data(data) == shown
     words = ["eval", "--api-key", "abc", "--seed", "5", "--extra", '{"api_key":"k"}']
