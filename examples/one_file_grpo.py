@@ -24,6 +24,8 @@ import creditrl  # noqa: F401  # registers the environments
 
 MOVES = ("up", "down", "left", "right")
 LEVELS = dict(tier="easy", min_optimal_moves=2, max_optimal_moves=8, observation="text")
+# Episodes end together: none begins another while the rest still play.
+LEVELS["autoreset_mode"] = "Disabled"
 
 
 @dataclass(frozen=True)
@@ -174,12 +176,7 @@ def play(
 
 def demonstrations(config: Config) -> tuple[list[str], list[str]]:
     """Return observations and the solver's moves of some training levels."""
-    venv = gym.make_vec(
-        "CreditRL/VisualSokoban-v0",
-        num_envs=config.demonstrations,
-        autoreset_mode="Disabled",
-        **LEVELS,
-    )
+    venv = gym.make_vec("CreditRL/VisualSokoban-v0", num_envs=config.demonstrations, **LEVELS)
     observations, _ = venv.reset(seed=config.seed)
     plans = venv.expert_plans()
     text, moves = [], []
@@ -250,11 +247,7 @@ def evaluate(policy: Policy, config: Config) -> dict[str, float]:
     found = {}
     for way, generator in (("sampled", torch.Generator().manual_seed(1)), ("greedy", None)):
         venv = gym.make_vec(
-            "CreditRL/VisualSokoban-v0",
-            num_envs=config.eval_levels,
-            split="valid_unseen",
-            autoreset_mode="Disabled",
-            **LEVELS,
+            "CreditRL/VisualSokoban-v0", num_envs=config.eval_levels, split="valid_unseen", **LEVELS
         )
         venv.reset(seed=0)
         found[way] = float(play(policy, venv, generator, 1.0)[2].mean())
@@ -273,7 +266,6 @@ def train(config: Config) -> dict[str, dict[str, float]]:
         "CreditRL/VisualSokoban-v0",
         num_envs=config.groups * config.group_size,
         group_size=config.group_size,
-        autoreset_mode="Disabled",
         **LEVELS,
     )
     venv.reset(seed=config.seed)

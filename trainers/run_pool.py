@@ -203,6 +203,8 @@ def check_same(run: PlannedRun, path: Path) -> None:
         return
     toml = path / "config.toml"
     there = resolve(read_toml(toml), (), str(toml), "creditrl train")
+    if config.policy.date is None:  # a run's own config records the day on which it started
+        there = replace(there, policy=replace(there.policy, date=None))
     if settings_hash(there) != settings_hash(config):
         raise RunFolderError(
             f"{path} holds a run with other settings. Choose another --folder, or remove that run "

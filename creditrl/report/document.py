@@ -124,7 +124,8 @@ def _html_table(table: Table) -> str:
 
 def _kept(cell: str) -> str:
     """Return a number that breaks before its interval alone, so that wide tables fit the page."""
-    return re.sub(r"(?<=[^\s\]]) (?=[±%])|(?<=[±~]) | (?=[^\[\]]*\])", "\u00a0", cell)
+    kept = re.sub(r"(?<=[^\s\]]) (?=[±%])|(?<=[±~]) ", "\u00a0", cell)
+    return re.sub(r"\[[^\[\]]*\]", lambda found: found[0].replace(" ", "\u00a0"), kept)
 
 
 def _line(text: str) -> str:

@@ -193,7 +193,9 @@ def test_a_thousand_kills_lose_no_copy_and_repeat_no_group():
     with closing(MortalServer()) as policy, closing(MortalServer()) as judged:
         once = {"retries": 0, "concurrency": 18, "cache": False}
         judge = ChatJudge("judge", base_url=judged.url, dimensions=("goal",), **once)
-        venv: Any = SotopiaVectorEnv(18, workers=3, max_turns=8, judge=judge)
+        venv: Any = SotopiaVectorEnv(
+            18, workers=3, max_turns=8, judge=judge, autoreset_mode="Disabled"
+        )
         # A worker that is killed again during startup is counted as well.
         venv.copies.restarts = 1000
         agent = Endpoint("policy", base_url=policy.url, **once)
