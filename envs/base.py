@@ -746,13 +746,7 @@ class TextEnv(EnvCore, gym.Env[Any, str], Generic[ConfigT]):
             raise EpisodeOverError(f"The episode {state}: call reset() before step().")
         frame = self.copies.step(self._all, [action])
         self._show()
-        return (
-            frame_observation(frame, self._parts),
-            float(frame.reward_K[0]),
-            bool(frame.terminated_K[0]),
-            bool(frame.truncated_K[0]),
-            frame_info(frame),
-        )
+        return frame_step(frame, self._parts)
 
     def snapshot(self) -> Snapshot:
         """Return everything needed to continue from here, RNG and turn counter included."""
@@ -872,6 +866,17 @@ def frame_observation(frame: Frame, parts: EnvParts) -> Any:
     if parts.text_in_observation:
         return {"text": frame.text[0], "image": frame.image[0]}
     return frame.image[0]
+
+
+def frame_step(frame: Frame, parts: EnvParts) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    """Return what Gymnasium's ``step`` does, of a frame of one copy."""
+    return (
+        frame_observation(frame, parts),
+        float(frame.reward_K[0]),
+        bool(frame.terminated_K[0]),
+        bool(frame.truncated_K[0]),
+        frame_info(frame),
+    )
 
 
 def frame_info(frame: Frame) -> dict[str, Any]:

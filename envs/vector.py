@@ -27,6 +27,7 @@ from creditrl.envs.base import (
     check_reset_options,
     frame_info,
     frame_observation,
+    frame_step,
     warn_of_limits,
 )
 from creditrl.envs.spaces import action_column, action_text
@@ -435,13 +436,7 @@ class TextVectorEnv(EnvCore, VectorEnv[Any, Any, Any]):
         if not self._active[copy]:
             raise EpisodeOverError(f"The episode of copy {copy} is over: call reset_one() first.")
         frame = self._act(index_K, [action_text(action)])
-        return (
-            frame_observation(frame, self._parts),
-            float(frame.reward_K[0]),
-            bool(frame.terminated_K[0]),
-            bool(frame.truncated_K[0]),
-            frame_info(frame),
-        )
+        return frame_step(frame, self._parts)
 
     def snapshot(self, indices: Sequence[int] | IntArray | None = None) -> list[Snapshot]:
         """Return everything that these copies (None: all) need to continue; picklable."""
