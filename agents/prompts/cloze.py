@@ -21,8 +21,6 @@ def cloze(
     words: EnvWords,
     *,
     final: str = "",
-    bare: bool = False,
-    told: str = "",
     reach: int | None = None,
 ) -> tuple[Message, ...]:
     """Return the messages that ask for the missing reply.
@@ -33,34 +31,19 @@ def cloze(
         outcome: scalar outcome of the trajectory, 0 failure to 1 success.
         words: the environment's.
         final: observation after the last turn; empty if it is unknown.
-        bare: for small models that know no English: no instructions and no blank. The turns after
-            the missing one come first, then the outcome, the turns before, and last the missing
-            turn's observation, which such a model continues as usual.
-        told: how ``bare`` writes the outcome; empty: as a number.
         reach: number of turns to show before and after the missing one; None: all.
     """
     first = 0 if reach is None else max(0, lost - reach)
     last = len(turns) if reach is None else min(len(turns), lost + reach + 1)
 
-    def shown(places: range) -> list[Message]:
-        messages = []
-        for place in places:
-            observation, reply = turns[place]
-            messages.append(Message("user", words.trim(observation)))
-            messages.append(Message("assistant", BLANK if place == lost else reply))
-        return messages
-
+    messages = []
+    for place in range(first, last):
+        observation, reply = turns[place]
+        messages.append(Message("user", words.trim(observation)))
+        messages.append(Message("assistant", BLANK if place == lost else reply))
     # The final observation counts as one more turn.
     reached = final and (reach is None or lost + reach >= len(turns))
     end = [words.trim(final)] if reached else []
-    if bare:
-        return (
-            *shown(range(lost + 1, last)),
-            *(Message("user", text) for text in end),
-            Message("user", told or f"{outcome:.1f}"),
-            *shown(range(first, lost)),
-            Message("user", words.trim(turns[lost][0])),
-        )
     question = (
         f"The scalar reward of the trajectory is {outcome:.1f}. Restore the lost turn, "
         f"which is shown as {BLANK}."
@@ -68,7 +51,7 @@ def cloze(
     return (
         Message("user", _instructions(words)),
         Message("assistant", "OK"),
-        *shown(range(first, last)),
+        *messages,
         # One message: templates require alternating roles.
         Message("user", "\n\n".join([*end, question])),
     )

@@ -101,6 +101,7 @@ REQUESTS = [
     ("train @quickstart --clone.held-out=1", "clone.held_out is 1.0: expected 0 to below 1"),
     (f"train @quickstart --method.name=sft {ENDLESS} --budget.turns=9", "the budget has no limit"),
     ("train @quickstart @quickstart", "Two recipes"),
+    ("train mine.toml", "`creditrl train @mine.toml`"),
     ("train @quickstart --policy.model=/no/such/model", "no folder /no/such/model"),
     ("train --run.folder=/no/such/run --run.resume", "does not exist"),
     ("train --run.folder=/no/such/run --run.resume False", "Missing recipe"),

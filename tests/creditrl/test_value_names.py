@@ -51,7 +51,6 @@ UNTOUCHED = {
 """Files that only a change of behaviour may touch: what is equal to upstream, or guards a door."""
 
 KEYWORDS = {
-    "agents/prompts/cloze.py": {"told"},
     "creditrl/errors.py": {"known"},
     "envs/sotopia/rendering.py": {"told"},
     "envs/virtualhome/graph.py": {"found"},

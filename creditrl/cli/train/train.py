@@ -92,6 +92,11 @@ def _read(words: list[str]) -> tuple[str | None, TrainOptions, dict[str, Any]]:
     recipes = [word for word in words if word.startswith("@")]
     if len(recipes) > 1:
         raise ConfigError(f"Two recipes were named: {' and '.join(recipes)}. Expected one.")
+    if words and not words[0].startswith(("@", "-")):
+        raise ConfigError(
+            f"Found {words[0]!r}, expected a recipe or a flag. A recipe, also one of your own, "
+            f"begins with @: `creditrl train @{words[0]}`."
+        )
     prog = " ".join(["creditrl train", *recipes])
     changes: dict[str, Any] = {
         **read_flags([word for word in words if not word.startswith("@")], prog)

@@ -29,19 +29,16 @@ def test_the_missing_reply_is_a_blank_and_everything_else_is_shown():
     assert not any("stay" in content for _, content in found)
 
 
-def test_the_bare_form_ends_with_what_the_policy_saw():
-    found = said(cloze(TURNS, 1, 0.0, WORDS, final="d", bare=True))
-    after, before = [("user", "c"), ("assistant", "run"), ("user", "d")], [("assistant", "go")]
-    assert found == [*after, ("user", "0.0"), ("user", "a"), *before, ("user", "b")]
-    assert said(cloze(TURNS, 1, 0.0, WORDS, bare=True, told="lost"))[2] == ("user", "lost")
-
-
 def test_the_reach_is_in_turns_and_the_final_observation_counts_as_one():
     def shown(lost, reach):
-        found = cloze(TURNS, lost, 1.0, WORDS, final="d", bare=True, reach=reach)
+        found = cloze(TURNS, lost, 1.0, WORDS, final="d", reach=reach)[2:-1]
         return [message.content for message in found]
 
-    assert shown(2, 1) == ["d", "1.0", "b", "stay", "c"]
-    assert shown(1, 1) == ["c", "run", "1.0", "a", "go", "b"]
-    assert shown(1, 2) == ["c", "run", "d", "1.0", "a", "go", "b"]
-    assert shown(0, 1) == ["b", "stay", "1.0", "a"]
+    assert shown(2, 1) == ["b", "stay", "c", BLANK]
+    assert shown(1, 1) == ["a", "go", "b", BLANK, "c", "run"]
+    assert shown(0, 1) == ["a", BLANK, "b", "stay"]
+    ends = [
+        cloze(TURNS, lost, 1.0, WORDS, final="d", reach=reach)[-1].content.startswith("d\n\n")
+        for lost, reach in ((2, 1), (1, 1), (1, 2), (0, 1))
+    ]
+    assert ends == [True, False, True, False]

@@ -22,7 +22,7 @@ from creditrl.trainers.models.policy import Policy
 from creditrl.trainers.models.tokenizer import build_tokenizer
 from creditrl.trainers.models.turns.segmenter import Segmenter, SegmenterConfig
 from creditrl.trainers.parallel.ranks import Ranks
-from creditrl.types import Credit, Reply, Turn
+from creditrl.types import Credit, Reply, ReplyList, Turn
 
 torch = pytest.importorskip("torch")
 
@@ -165,14 +165,28 @@ def test_the_hindsight_model_scores_tokens_and_can_learn_online(make_policy, tok
     assert online.fit(batch, None)["loss"] > 0
 
 
+def test_hindsight_is_a_distribution_over_the_policys_options(make_policy, tokenizer):
+    said = [tokenizer(move, add_special_tokens=False)["input_ids"] for move in MOVES]
+    options = ReplyList(tuple((*ids, tokenizer.eos_token_id) for ids in said))
+    (episode,) = played(tokenizer, tasks=1)
+    model = HindsightModel(make_policy(), HindsightConfig(bare=True))
+
+    def chance(reply):
+        first = replace(episode.turns[0], reply_ids=reply, options=options)
+        lost = replace(episode, turns=(first, *episode.turns[1:]))
+        return np.exp(model.logprobs([lost])[: len(reply)].sum())
+
+    assert sum(map(chance, options.ids)) == pytest.approx(1, abs=1e-5)
+
+
 SEEN = {"up": "#P__#", "down": "#_P_#", "left": "#__P#", "right": "#_PX#"}
 
 
 def drawn(tokenizer, told, tasks=240, turns=2):
     """Episodes of moves drawn uniformly from four, which ``told`` reveals: log 4 without hindsight.
 
-    With "views" the observation after a move names it; with "outcome" an episode of one move
-    succeeds if that is "up".
+    With "views" the prompt after a move names it; with "outcome" an episode of one move succeeds if
+    that is "up".
     """
     rng = np.random.default_rng(3)
     ids = {move: tuple(tokenizer(move, add_special_tokens=False)["input_ids"]) for move in MOVES}
@@ -187,14 +201,14 @@ def drawn(tokenizer, told, tasks=240, turns=2):
             for view, move, prompt in zip(seen, moves, prompts, strict=False)
         ]
         won = moves == ["up"]
-        end = seen[-1] if told == "views" else ""
-        outcome = {"success": won, "score": float(won), "final_observation": end}
+        outcome = {"success": won, "score": float(won)}
         found.append(make_trajectory(made, number, **outcome))
     return found
 
 
-# Which of four: log 4 = 1.386. Whether it was "up": 3/4 log 3 = 0.824.
-@pytest.mark.parametrize(("told", "turns", "most"), [("views", 2, 0.5), ("outcome", 1, 1.0)])
+# Which of four: log 4 = 1.386, a quarter of it if only the last of four moves is untold. Whether it
+# was "up": 3/4 log 3 = 0.824.
+@pytest.mark.parametrize(("told", "turns", "most"), [("views", 4, 0.5), ("outcome", 1, 1.0)])
 def test_the_hindsight_model_predicts_moves_that_no_policy_can(
     make_policy, tokenizer, told, turns, most
 ):
@@ -210,7 +224,7 @@ def test_the_hindsight_model_predicts_moves_that_no_policy_can(
 
 def test_the_outcome_is_given_by_digits_or_else_by_special_tokens(make_policy, tokenizer):
     model = HindsightModel(make_policy(), HindsightConfig(bare=True, reach=1))
-    won = replace(played(tokenizer)[0], success=True, final_observation="#_P#")
+    won = replace(played(tokenizer)[0], success=True)
     digits = tokenizer("1.0", add_special_tokens=False)["input_ids"]
     assert digits == tokenizer("0.0", add_special_tokens=False)["input_ids"], "they read alike"
     one, other = (
@@ -221,10 +235,16 @@ def test_the_outcome_is_given_by_digits_or_else_by_special_tokens(make_policy, t
     for mine, yours in zip(one, other, strict=True):
         differ = [at for at, pair in enumerate(zip(mine, yours, strict=True)) if len(set(pair)) > 1]
         assert [(mine[at], yours[at]) for at in differ] == [ours]
-    # The last turn: what was seen after it, the outcome, the turn before, and its own observation.
-    grid, end = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("#P#", "#_P#"))
-    said = [*won.turns[1].reply_ids, tokenizer.eos_token_id]
-    assert one[2] == (*end, tokenizer.bos_token_id, *grid, *said, *grid)
+    # What the policy read and wrote: later turns, the outcome, earlier ones, and its prompt.
+    turns = won.turns
+    around = [[*turn.prompt_ids, *turn.reply_ids] for turn in turns]
+    sign = tokenizer.bos_token_id
+    assert one[0] == (*around[1], sign, *turns[0].prompt_ids)
+    assert one[1] == (*around[2], sign, *around[0], *turns[1].prompt_ids)
+    assert one[-1] == (sign, *around[-2], *turns[-1].prompt_ids)
+    pictured = replace(turns[1], plain_ids=(7,))
+    shown = model._lost([replace(won, turns=(turns[0], pictured))])
+    assert shown[0].turns[0].prompt_ids[0] == 7, "in words where the prompt has a picture"
     # One that has digits is told by them.
     numbered = build_tokenizer(["#P# 0.123456789", *MOVES])
     policy = Policy.small(SmallPolicyConfig(hidden=16, heads=2), numbered)

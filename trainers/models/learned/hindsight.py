@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -30,9 +31,6 @@ from creditrl.types import Credit, FloatArray, Trajectory, Turn
 if TYPE_CHECKING:
     import torch
 
-_SIGN = "SIGNzSIGN"
-"""Placeholder of the outcome's token."""
-
 
 @dataclass(frozen=True, slots=True)
 class HindsightConfig(Checked):
@@ -45,8 +43,10 @@ class HindsightConfig(Checked):
     batch: Count = 192
     """Turns per optimizer step (HISR: household tasks 192, WebShop 24)."""
     bare: bool = False
-    """For small models that know no English: no instructions, and the masked turn comes last, as in
-    the policy's prompts: after the later turns, the outcome and the earlier turns."""
+    """For small models that know no English: no sentences, and no observations, of which they may
+    know no word, but the policy's own prompts and replies: those of the later turns, the outcome,
+    those of the earlier turns, and last the prompt of the masked one, which such a model continues
+    as usual."""
     reach: int | None = None
     """Number of turns before and after the masked one to show; None: all."""
     online: bool = False
@@ -84,8 +84,6 @@ class HindsightModel(NetworkModel):
         self.backbone = Backbone(policy, config.backbone, self.name, seed=seed)
         self._tokenizer = policy.tokenizer
         self._format = ChatFormat(policy.tokenizer)
-        digits = policy.tokenizer("0.123456789", add_special_tokens=False)["input_ids"]
-        self._has_digits = policy.tokenizer.unk_token_id not in digits
         self._limit = policy.context
 
     def pretrain(
@@ -144,36 +142,65 @@ class HindsightModel(NetworkModel):
 
     def _lost(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
         """Return an episode of one turn per turn: the cloze, and the reply to restore."""
-        texts = [self._text(t, place) for t in trajectories for place in range(len(t.turns))]
-        ids = token_ids(self._tokenizer, texts) if texts else []
-        replies = [turn.reply_ids for t in trajectories for turn in t.turns]
+        places = [(t, place) for t in trajectories for place in range(len(t.turns))]
+        if self.config.bare:
+            ids = [self._continued(*place) for place in places]
+        else:
+            ids = token_ids(self._tokenizer, [self._text(*place) for place in places])
         lost = []
-        for number, (prompt, reply) in enumerate(zip(ids, replies, strict=True)):
+        for number, ((t, place), prompt) in enumerate(zip(places, ids, strict=True)):
+            masked = t.turns[place]
             # The start of a cloze is cut where it does not fit into the model's context.
-            prompt = prompt[-max(1, self._limit - len(reply)) :]
-            turn = Turn("", "", "", 0.0, prompt_ids=tuple(prompt), reply_ids=reply)
+            prompt = prompt[-max(1, self._limit - len(masked.reply_ids)) :]
+            turn = Turn(
+                *("", "", "", 0.0),
+                prompt_ids=tuple(prompt),
+                reply_ids=masked.reply_ids,
+                # The policy's probabilities, with which its own are compared, are among these.
+                options=masked.options,
+            )
             lost.append(replace(trajectories[0], id=f"lost-{number}", turns=(turn,), error=""))
         return lost
 
     def _text(self, trajectory: Trajectory, place: int) -> str:
-        outcome = trajectory.score if self.outcome == "score" else float(trajectory.success)
-        words = words_for(Ask(observation="", env_id=trajectory.env_id))
         messages = cloze(
             [(turn.observation, turn.reply) for turn in trajectory.turns],
             place,
-            outcome,
-            words,
+            self._outcome(trajectory),
+            words_for(Ask(observation="", env_id=trajectory.env_id)),
             final=trajectory.final_observation,
-            bare=self.config.bare,
-            told="" if self._has_digits else _SIGN,
             reach=self.config.reach,
         )
-        # Within a message, a special token would be plain text.
-        return self._format.first(messages).replace(_SIGN, self._sign(outcome))
+        return self._format.first(messages)
 
-    def _sign(self, outcome: float) -> str:
-        """Return a token that every tokenizer has, a different one for each half of outcomes.
+    def _continued(self, trajectory: Trajectory, place: int) -> list[int]:
+        """Return the bare form: what the policy read and wrote around a turn, and its prompt."""
+        turns = trajectory.turns
+        reach = len(turns) if self.config.reach is None else self.config.reach
+        after = [_read(turn) for turn in turns[place + 1 : place + 1 + reach]]
+        before = [_read(turn) for turn in turns[max(0, place - reach) : place]]
+        sign = self._sign(self._outcome(trajectory))
+        return [*chain(*after), *sign, *chain(*before), *_prompt(turns[place])]
 
-        A small tokenizer trained on texts without digits would not distinguish 0.0 and 1.0.
+    def _outcome(self, trajectory: Trajectory) -> float:
+        return trajectory.score if self.outcome == "score" else float(trajectory.success)
+
+    def _sign(self, outcome: float) -> list[int]:
+        """Return the outcome as a number, or, where the tokenizer lacks digits, a sign.
+
+        Every tokenizer has the two signs, one for each half of outcomes.
         """
-        return str(self._tokenizer.bos_token if outcome > 0.5 else self._tokenizer.unk_token)
+        tokenizer = self._tokenizer
+        digits: list[int] = tokenizer(f"{outcome:.1f}", add_special_tokens=False)["input_ids"]
+        if tokenizer.unk_token_id not in digits:
+            return digits
+        return [tokenizer.bos_token_id if outcome > 0.5 else tokenizer.unk_token_id]
+
+
+def _prompt(turn: Turn) -> tuple[int, ...]:
+    """Return a turn's prompt in words."""
+    return turn.plain_ids or turn.prompt_ids
+
+
+def _read(turn: Turn) -> tuple[int, ...]:
+    return (*_prompt(turn), *turn.reply_ids)
