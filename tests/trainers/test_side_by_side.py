@@ -19,6 +19,7 @@ from creditrl.trainers.collect.tree import TreeConfig
 from creditrl.trainers.config import RolloutConfig
 from creditrl.trainers.credit.state_scores import StateScoreConfig
 from creditrl.trainers.methods import Method, list_methods, method_info
+from creditrl.trainers.methods.needs import Needs
 from creditrl.trainers.methods.three_spo import ThreeSPO, ThreeSPOConfig
 from creditrl.trainers.models.configs import LoRAConfig
 from creditrl.trainers.models.learned.base import LearnedModel
@@ -97,6 +98,30 @@ def test_each_update_is_its_own_batch_and_scored_as_in_training(policy, episodes
         for name, method in methods.items():
             expected = method.credit(turns, tokens).advantage_N
             np.testing.assert_array_equal(both[name][own], expected)
+
+
+class Sampled(Method[Any]):
+    """Gives the sampler's log-probabilities as credit."""
+
+    name = "pg"
+    needs = Needs(logprobs=True)
+
+    def credit(self, turns, tokens):
+        return Credit(self.name, advantage_M=tokens.old_logprob_M)
+
+
+def test_probabilities_among_lists_that_are_not_stored_are_not_compared(policy, episodes):
+    one_in_four = [
+        dataclasses.replace(
+            t, turns=tuple(dataclasses.replace(u, logprobs=(-1.5,)) for u in t.turns)
+        )
+        for t in episodes
+    ]
+    rows = build_rows(one_in_four, "window")
+    for actions, expected in (("free", -1.5), ("listed", policy.score(rows, temperature=1.0))):
+        rollout = dataclasses.replace(ROLLOUT, actions=actions)
+        _, credit = credit_side_by_side({"pg": Sampled(None)}, one_in_four, policy, rollout)
+        np.testing.assert_allclose(credit["pg"], expected, rtol=1e-5)
 
 
 class Teller(LearnedModel):

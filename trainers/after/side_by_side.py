@@ -305,9 +305,16 @@ class _Scorer:
         return replace(batch, turns=turns, tokens=tokens)
 
     def _sampler(self, batch: Batch) -> FloatArray:
-        """Return the sampler's log-probabilities, or the policy's where it gave none."""
+        """Return the sampler's log-probabilities, or the policy's where there are none.
+
+        Nor are there any where the sampler's were among listed actions: lists are not stored, so
+        models score such replies among all texts.
+        """
         logprob_M = np.asarray(batch.tokens.logprob_M, dtype=np.float32)
         unknown_M = np.isnan(logprob_M)
+        if self.rollout.actions != "free" and self.method.needs.logprobs:
+            lost_N = [turn.options is None for t in batch.trajectories for turn in t.turns]
+            unknown_M |= np.array(lost_N, dtype=bool)[batch.tokens.turn_M]
         if unknown_M.any():
             own_M = self.policy.score(batch.rows, temperature=self.rollout.temperature)
             logprob_M = np.where(unknown_M, own_M, logprob_M)
